@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth tables soak test test-matrix test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint house format docs docs-serve notebooks dist lock clean clean-runs
+.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth waiting tables soak test test-matrix test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint house format docs docs-serve notebooks dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -60,6 +60,9 @@ bench-latest: setup ## The same on TFX 1.21
 
 growth: setup ## Measure how cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts
 	@$(PYTHON) -m benchmarks.growth $(ARGS)
+
+waiting: setup ## Time what a person waits for at a prompt, each command beside the plain import of what it needs
+	@$(PYTHON) -m benchmarks.waiting $(ARGS)
 
 tables: setup ## Make and run unedited projects of public tables, and compare them with gradient boosting
 	@$(PYTHON) -m benchmarks.tables $(ARGS)

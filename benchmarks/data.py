@@ -1,4 +1,4 @@
-"""Makes the data, identical in every process: arrays from a fixed seed, and TFRecords as Transform writes them.
+"""Makes the data, identical in every process: arrays from a fixed seed, and TFRecords in Transform's form.
 
 Unlike a pipeline's, the records are not compressed: inflating them would take most of the measured time.
 """

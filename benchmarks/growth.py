@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.processes import Failed, environment_of, result_of
 
-# Neither needs nor looks for a display.
+# A display is neither needed nor looked for.
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
@@ -30,7 +30,7 @@ from matplotlib import pyplot as plt
 MEMORY = "peak memory"
 FASTER = "faster than linear"
 LIMIT = 1.1
-"""The exponent from which on something grows faster than linear: sorting's n log n is below it."""
+"""The exponent above which growth is faster than linear; sorting's n log n is below it."""
 
 # Growth below this fraction of the largest size's cost may be noise.
 _FLAT = 0.1
@@ -42,7 +42,7 @@ _RESAMPLES = 300
 class Axis:
     """A size that grows."""
 
-    # The name of one counted unit.
+    # The name of a counted unit.
     unit: str
     sizes: tuple[int, ...]
     # The deciding time, `"cpu"` or `"wall"`.
@@ -98,9 +98,9 @@ class Growth:
 
     @property
     def verdict(self) -> str:
-        """`flat`, `linear or less`, or `faster than linear` where all of the interval is above `LIMIT`.
+        """`flat`, `linear or less`, or `faster than linear` if the whole interval is above `LIMIT`.
 
-        One round is not an interval: what it finds above the limit is `open`.
+        One round has no interval: a value above the limit is `open`.
         """
         if self.exponent == 0:
             return "flat"
@@ -298,7 +298,7 @@ def main(
     timeout: float,
     output: Path | None,
 ) -> None:
-    """Measures how cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts."""
+    """Measures how the cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)

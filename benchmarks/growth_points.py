@@ -45,7 +45,7 @@ class Clock:
     @contextlib.contextmanager
     def call(self, name: str) -> Iterator[None]:
         """Measures the block."""
-        # With TFX imported, collecting the whole heap takes 0.4 s, in whichever call it falls due.
+        # With TFX imported, collecting the whole heap takes 0.4 s, in any call.
         gc.collect()
         cpu, wall = _processor_seconds(), time.monotonic()
         yield
@@ -155,8 +155,8 @@ def _checkpoint(mib: int, folder: Path, clock: Clock) -> None:
 class _SavesAndWrites(v1.train.CheckpointSaverListener):
     """Measures each save and, before it, a plain file of the same size, each until it is on disk.
 
-    What the system can keep in memory costs up to five times as much in one turn as in the next,
-    depending on whether it finds memory at once; the disk evens that out.
+    Writes that the system keeps in memory cost up to five times as much in one turn as in the next, depending on
+    whether it finds memory at once; the disk evens that out.
     """
 
     def __init__(self, file: Path, *, writes: int) -> None:
@@ -303,7 +303,7 @@ PROGRAMS: dict[str, Callable[[int, Path, Clock], None]] = {
 
 
 def main(axis: str, size: int, folder: Path, output: Path) -> None:
-    """Measures one point, and writes what was found as JSON."""
+    """Measures one point, and writes the results as JSON."""
     clock = Clock()
     PROGRAMS[axis](size, folder, clock)
     found = {"calls": clock.calls, "memory": peak_memory_mb()}

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.history VERSION RESULTS ...`: keeps what a release was measured at, and draws all of them.
+"""`python -m benchmarks.history VERSION RESULTS ...`: stores the measurements of a release, and draws all of them.
 
-What is kept are the rounds, compressed; what is drawn are the ratios to the original of the same round: numbers of
-different machines and days can't be compared, ratios can.
+It stores the rounds, compressed, and draws the ratios to the original in the same round: numbers of different machines
+and days can't be compared, ratios can.
 """
 
 import gzip
@@ -21,7 +21,7 @@ from benchmarks.report import RESULTS, read_rounds, runs_of
 from benchmarks.rounds import Round
 from benchmarks.summary import METRICS, ratios
 
-# Neither needs nor looks for a display.
+# A display is neither needed nor looked for.
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
@@ -94,10 +94,10 @@ def draw(history: Mapping[str, Ratios], path: Path) -> None:
     help="Folder of the history. Defaults to benchmarks/history/.",
 )
 def main(version: str, results: tuple[Path, ...], folder: Path) -> None:
-    """Keeps the RESULTS of a release VERSION, and draws all versions.
+    """Stores the RESULTS of a release VERSION, and draws all versions.
 
-    RESULTS are the results.json of `make bench`, whose rounds count together. To add rounds to those of
-    a release, give its file in the folder as well.
+    RESULTS are the results.json files of `make bench`, whose rounds count together. To add rounds to those of a
+    release, give its file in the folder as well.
     """
     if not _is_version(version):
         raise click.BadParameter(f"{version!r} is not a version; give it as 1.2.3, or 1.2.3rc1")

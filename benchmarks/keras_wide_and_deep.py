@@ -1,6 +1,6 @@
 """Implements the taxi model in Keras for the stock Trainer, as the peer of `pipelines/taxi/model.py`.
 
-Same features, same layers and sizes, same optimizer, steps and batches; only the way it is trained differs.
+Features, layers and sizes, optimizer, steps and batches are the same; only the training differs.
 """
 
 import json
@@ -64,7 +64,7 @@ def run_fn(fn_args: tfx.components.FnArgs) -> None:
 
 
 def wide_and_deep(vocabulary_sizes: dict[str, int], settings: dict[str, object]) -> tf_keras.Model:
-    """The same function of the features as `pipelines.taxi.model.wide_and_deep`, with a sigmoid."""
+    """Computes the same function of the features as `pipelines.taxi.model.wide_and_deep`, with a sigmoid."""
     layers = tf_keras.layers
     sizes = id_sizes(vocabulary_sizes)
     ids = {name: layers.Input((), dtype=tf.int64, name=f"{name}_id") for name in sizes}

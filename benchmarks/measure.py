@@ -1,7 +1,7 @@
 """`python -m benchmarks.measure REQUEST`: measures one contender in its own process.
 
-Runs in our environment and in the original's: it needs nothing but the contender's own imports. `benchmarks.turns`
-starts it and says when it goes on.
+It runs in our environment and in the original's, since it needs only the contender's own imports.
+`benchmarks.processes` starts it and its turns.
 """
 
 import importlib
@@ -21,9 +21,9 @@ from benchmarks.plan import Measurement, Request
 class Runner(Protocol):
     """The object that a contender's `make` returns.
 
-    One that can tell has `train_end_seconds` too, from the last step of the latest `train` to its end;
-    `build_seconds`, from the first call of `first_steps` to a complete graph; and `work_seconds`, of the latest
-    `evaluate` or `predict`, from its open session to its last row.
+    If they can be measured, it has further attributes: `train_end_seconds`, from the last step of the latest `train` to
+    its end; `build_seconds`, from the first call of `first_steps` to a complete graph; and `work_seconds`, of the
+    latest `evaluate` or `predict`, from its open session to its last row.
     """
 
     batch_size: int
@@ -34,7 +34,7 @@ class Runner(Protocol):
     def train(self, steps: int, segments: int) -> list[float]:
         """Continues training, from the start of the data.
 
-        Gives the steps per second of each segment but the first, which warms up.
+        Returns the steps per second of each segment except the first, which warms up.
         """
 
     def evaluate(self, batches: int) -> float | None:

@@ -1,8 +1,8 @@
 """Defines the models once for all contenders: weights by name, and a function of weights and features.
 
-BERT-base and ResNet-50 are of the size that people train, in the ops that both TPUEstimators have. Neither draws random
-numbers, so that all contenders reach the same loss: BERT has no dropout. Of its two tasks it learns the masked words;
-the other one, whether two sentences follow each other, costs next to nothing.
+BERT-base and ResNet-50 are of a size that people train, with ops that both TPUEstimators have. Neither draws random
+numbers, so all contenders reach the same loss: BERT has no dropout. It learns only the masked words; its other
+task, whether two sentences follow each other, costs next to nothing.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 Tensors = Mapping[str, tf.Tensor]
 
 LEARNING_RATE = 0.001
-# Keras's value; v1's Adam has another one.
+# Keras's value; v1's Adam has a different one.
 ADAM_EPSILON = 1e-7
 
 IDS = {f"id_{size}": size for size in (10, 24, 50, 100, 200, 300, 500, 1000, 2000, 5000)}
@@ -47,7 +47,7 @@ class Weight:
     trainable: bool = True
 
     def initial_value(self, dtype: tf.DType = tf.float32) -> tf.Tensor:
-        """The same values in every process and TensorFlow version: they depend on the name only."""
+        """The same values in every process and TensorFlow version, since they depend only on the name."""
         seed = (zlib.crc32(self.name.encode()) & 0x7FFFFFFF, 0)
         return tf.random.stateless_normal(
             self.shape, seed, mean=self.mean, stddev=self.stddev, dtype=dtype

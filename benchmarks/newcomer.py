@@ -1,8 +1,8 @@
 """`python -m benchmarks.newcomer`: times the way from the README to a TPUEstimator on eight emulated cores.
 
-Builds the wheel, then does what a newcomer does, in an empty folder: makes a virtual environment, installs the wheel
-with pip, as an index would give it, pastes the README's first program and runs it twice. Prints a table of the
-commands with their seconds. pip downloads the packages, or takes them from its cache.
+Builds the wheel, then takes a newcomer's steps in an empty folder: makes a virtual environment, installs the wheel with
+pip, as from an index, pastes the README's first program and runs it twice. Prints a table of the commands with their
+seconds. pip downloads the packages, or takes them from its cache.
 """
 
 import os
@@ -27,7 +27,7 @@ COLUMNS = ("command", "seconds", "processor seconds")
 @click.option("--python", default=sys.executable, show_default=True, help="The newcomer's Python.")
 def main(python: str) -> None:
     """Times a newcomer's first commands."""
-    # Nothing of this environment may help.
+    # Nothing in this environment may help.
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -1,6 +1,6 @@
-"""Measures what a TpuTrainer gains by parsing its rows once: `python -m benchmarks.parsed_rows`.
+"""Measures how much a TpuTrainer gains by parsing its rows once: `python -m benchmarks.parsed_rows`.
 
-Each way to feed the wide-and-deep model has its own process and session; they take turns, so that other load on the
+Each way to feed the wide-and-deep model has its own process and session; they take turns, so other load on the
 machine affects all of them.
 """
 
@@ -29,13 +29,13 @@ v1 = tf.compat.v1
 MODEL = MODELS["wide_and_deep"]
 ROWS_AT_ONCE = 4096
 STEPS = 1000
-"""Steps of a turn: so many that what was read ahead before it, a few hundred batches, does not make it fast."""
+"""Steps of a turn: enough that batches read ahead before it, a few hundred, do not make it fast."""
 
 PAUSE_SECS = 0.2
-"""Wait before each turn, so that the previous turn's read-ahead does not count for this one."""
+"""Wait before each turn, so the previous turn's read-ahead does not count for this one."""
 
 FILES = 4
-"""Files, of the same rows."""
+"""Number of files, of the same rows."""
 
 
 @dataclasses.dataclass
@@ -69,7 +69,7 @@ class Turns:
 
 
 class Rows:
-    """The wide-and-deep model's rows, as Transform writes them."""
+    """The wide-and-deep model's rows, in Transform's form."""
 
     def __init__(self, folder: Path, *, zipped: bool) -> None:
         """Writes them."""
@@ -101,7 +101,7 @@ class Rows:
         )
 
     def parse_once(self) -> None:
-        """Parses all rows and keeps them, as a TpuTrainer does before its first step."""
+        """Parses all rows and keeps them, like a TpuTrainer before its first step."""
         parse_rows(self.paths, data.PARSED, memory=1 << 30).close()
 
     def read_as_record_batches(self) -> None:

@@ -1,4 +1,4 @@
-"""Defines what a process of the benchmark measures, and its results, as values for JSON."""
+"""Defines a benchmark process's measurements and results, as values for JSON."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Plan:
         segment_steps: Training steps between two readings of the clock; a multiple of
             `loop_steps`.
         segments: Readings kept. One more segment goes before them, to warm up.
-        eval_batches: A small and a large number of batches, whole loops as well. What the large one takes longer is
-            the time of the batches between; what both take, building the graph included, cancels.
+        eval_batches: A small and a large number of batches, also in whole loops. The difference of their times is the
+            time of the additional batches; the common time, such as building the graph, cancels.
         predict_batches: The same for prediction.
         pairs: How often the small and the large number are run.
-        first_steps: Steps of the first call, which the time to the first step is taken from.
-        loop_steps: Steps in one call, at most, for those contenders that make several.
-        activities: What is measured of the model, of what is measured of a contender.
-        together: Whether all contenders are in memory at once and take turns at each activity, so that little time lies
-            between what is compared; else each has all its turns before the next one starts.
+        first_steps: Steps of the first call, which gives the time to the first step.
+        loop_steps: The most steps in one call, for contenders that make several.
+        activities: The activities measured on the model, if they are measured for a contender.
+        together: Whether all contenders are in memory at once and take turns at each activity, so compared
+            measurements are close in time; else each has all its turns before the next one starts.
     """
 
     segment_steps: int
@@ -48,7 +48,7 @@ class Plan:
 
     @property
     def summary_steps(self) -> int:
-        """Steps between an estimator's events: its default, or a shorter segment."""
+        """Steps between an estimator's events: its default, or the length of a shorter segment."""
         return min(100, self.segment_steps)
 
 
@@ -139,7 +139,7 @@ class Measurement:
     train_memory_mb: float
     segment_rates: tuple[float, ...]
     steps: int
-    # On the small number of evaluation batches after training: shows that the contenders trained the same model.
+    # On the small number of evaluation batches, after training; shows that the contenders trained the same model.
     eval_loss: float | None
     tensorflow: str
     # From a training's last step to the return of its call, the last checkpoint included.

@@ -19,7 +19,7 @@ from benchmarks.plan import Measurement, Request
 
 REPOSITORY = Path(__file__).parents[1]
 
-# Without one of these devices there is no GPU, which TensorFlow would take seconds to find out: NVIDIA's, Windows' for
+# Without one of these devices there is no GPU, which TensorFlow would need seconds to find out: NVIDIA's, Windows' for
 # Linux, AMD's.
 _GPU_DEVICES = ("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/kfd")
 
@@ -75,7 +75,7 @@ def take_turns(
     """Measures one contender on one model in a new process, one activity per turn.
 
     A turn is one step of this iterator: the process starts and makes its first step, then trains, then evaluates, then
-    predicts, and is idle until it is asked for the next. It is stopped where the iterator is closed before its end.
+    predicts, and is idle until the next turn is requested. It is stopped if the iterator is closed before its end.
     """
     contender = CONTENDERS[request.contender]
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:

@@ -20,7 +20,7 @@ from benchmarks.rounds import Machine, Round, counted
 from benchmarks.summary import METRICS, Cell, Interval, Metric, Row, summarize
 from benchmarks.targets import Outcome, outcomes
 
-# Neither needs nor looks for a display.
+# A display is neither needed nor looked for.
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
@@ -185,7 +185,7 @@ def _between(ratio: Interval) -> str:
 
 
 def _number(value: float) -> str:
-    """Shows a ratio, or the number that a target without one is of."""
+    """Formats a ratio, or the number itself for a target without one."""
     return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
 
 

@@ -26,7 +26,7 @@ REPEATS = 3
 """Rounds on a busy machine that are repeated; after these they count."""
 
 Turns = Generator[Measurement | Failed | None, None, None]
-"""One contender in one round: each step is a turn; the last gives what was found."""
+"""One contender in one round: each step is a turn; the last returns the results."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +78,8 @@ def make_rounds(
 ) -> list[Round]:
     """Makes rounds until their ratios are settled.
 
-    The contenders take turns, so that what else the machine does meets all of them, and each round
-    begins with another one, so that none always follows the same. One that has failed is not tried
-    again.
+    The contenders take turns, so other load on the machine affects all of them, and each round begins with another
+    one, so none always follows the same. A contender that has failed is not tried again.
     """
     made: list[Round] = []
     failed: set[str] = set()
@@ -125,7 +124,7 @@ def _taken(
 
 
 def counted(rounds: Sequence[Round]) -> list[Round]:
-    """Returns the rounds that count: all but the first few on a busy machine."""
+    """Returns the rounds that count: all except the first few on a busy machine."""
     counting, repeated = [], 0
     for each in rounds:
         if each.is_busy and repeated < REPEATS:

@@ -90,7 +90,7 @@ def main(
     timeout: float,
     output: Path | None,
 ) -> None:
-    """Measures the contenders side by side, each in its own processes."""
+    """Measures the contenders in turns, each in its own processes."""
     console = Console()
     if not console.is_terminal:
         # A log has no width.

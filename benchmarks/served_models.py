@@ -22,7 +22,7 @@ _LONE_INPUT = "x"
 
 
 def export_both(model: str, folder: str) -> tuple[str, str]:
-    """Exports a model both ways."""
+    """Exports a model in both ways."""
     network = keras_models.predicting(keras, keras_models.build(keras, model))
     network.export(f"{folder}/keras", verbose=False)
     return _export_ours(model, f"{folder}/ours"), f"{folder}/keras"

@@ -117,7 +117,7 @@ def _run(model: str, *, segments: int, threads: int, timeout: float) -> list[Ser
 
 
 def measure(model: str, *, segments: int, batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Served]:
-    """Exports a model both ways, checks that the predictions are the same, and times them in turns."""
+    """Exports a model in both ways, checks that the predictions are the same, and times them in turns."""
     # Imported here: only the measuring processes need TensorFlow.
     from benchmarks import served_models
 
@@ -139,7 +139,7 @@ def measure(model: str, *, segments: int, batch_sizes: Sequence[int] = BATCH_SIZ
 
 
 def _rates_in_turns(calls: Sequence[Callable[[], Any]], segments: int) -> list[list[float]]:
-    """Returns each one's calls per second, in alternating segments."""
+    """Returns each model's calls per second, in alternating segments."""
     counts = []
     for call in calls:
         _seconds(call, _WARM_UP_CALLS)

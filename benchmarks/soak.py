@@ -1,9 +1,8 @@
 """Checks that a process that trains for weeks does not grow: `make soak`.
 
-Each placement has a process of its own, which makes the rounds of `soak_rounds` and reads its
-memory, threads and file descriptors after each, as the system shows them of any process: nothing is
-collected or given back for the reading, and each round has a new folder. None of them may grow once
-the process is warm.
+Each placement has its own process, which makes the rounds of `soak_rounds` and reads its memory, threads and file
+descriptors after each, as the system shows them for any process: nothing is collected or released for the reading, and
+each round has a new folder. None of them may grow once the process is warm.
 """
 
 import dataclasses
@@ -23,15 +22,15 @@ from benchmarks.processes import REPOSITORY, environment_of
 
 PLACEMENTS = ("host", "cores", "strategy")
 UNITS = {"memory": " MiB", "threads": "", "descriptors": ""}
-"""What is measured after each round, and its unit."""
+"""The measured quantities after each round, and their units."""
 
 ROUNDS = 300
 WARM_UP = 30
 """Rounds after which nothing may grow: allocators and caches are warm by then."""
 
 TOLERANCE = 0.05
-"""What glibc has freed and kept is still filling up after the warm-up: the host's process takes 3 % more around round
-120, in one step, and stays there to round 300. What leaks grows on: 1 MiB a round would be a third by then."""
+"""The memory that glibc keeps still grows after the warm-up: the host's process takes 3 % more around round
+120, in one step, and stays there to round 300. A leak keeps growing: 1 MiB per round would be a third by then."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60
@@ -130,7 +129,7 @@ def make_rounds(placement: str, rounds: int, output: Path) -> None:
     help="Folder of the readings. Defaults to runs/soak/ and the time.",
 )
 def main(rounds: int, placements: Sequence[str], output: Path | None) -> None:
-    """Makes rounds of train, evaluate, predict and export, and shows what grows."""
+    """Makes rounds of train, evaluate, predict and export, and shows which readings grow."""
     output = output or Path("runs/soak") / time.strftime("%Y%m%d-%H%M%S")
     output.mkdir(parents=True, exist_ok=True)
     grown = []

@@ -22,7 +22,7 @@ _ROWS, _WIDTH, _BATCH, _CORES, _STEPS = 256, 16, 32, 4, 8
 def readings() -> dict[str, float]:
     """Reads this process's memory in MiB, threads and file descriptors from the system.
 
-    Nothing is collected or given back for it: these are the numbers that `top` shows of a user's process.
+    Nothing is collected or released for it: these are the numbers that `top` shows for a user's process.
     """
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return {

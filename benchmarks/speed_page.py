@@ -1,7 +1,7 @@
 """`python -m benchmarks.speed_page RESULTS ...`: writes results of `make bench` into docs/evidence/speed.md.
 
-Rounds of several runs count together: a ratio is one of a round, in which the machine was the same for both. What the
-page says of models that these runs did not measure stays.
+Rounds of several runs count together: a ratio belongs to a round, in which the machine was the same for both. The
+page's entries on models that these runs did not measure stay.
 """
 
 import collections
@@ -19,7 +19,7 @@ from benchmarks.targets import Outcome, outcomes
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 
-_TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
+_TABLE = re.compile(r"Targets and results[^|]*\n(\|[^\n]*\n)+")
 
 
 def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], former: str) -> str:
@@ -38,7 +38,7 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], for
     counts = collections.Counter(row.split("|")[-2].strip() for row in rows)
     verdicts = f"{counts['reached']} of {len(rows)} reached, {counts['open']} open, {counts['missed']} missed"
     lines = [
-        f"What was wanted, and what was found ({verdicts}).",
+        f"Targets and results ({verdicts}).",
         "",
         textwrap.fill(f"Rounds: {told}.", width=100),
         "",
@@ -50,7 +50,7 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], for
 
 
 def _title(row: str) -> str:
-    """Returns the model in a table row; of another line, some text that is no model's title."""
+    """Returns the model in a table row; for another line, some text that is not a model's title."""
     return row.removeprefix("|").split("|")[0].strip()
 
 
@@ -70,14 +70,12 @@ def _numbers_of_rounds(part: str) -> dict[str, int]:
     help="The page to write. Defaults to docs/evidence/speed.md.",
 )
 def main(results: tuple[Path, ...], page: Path) -> None:
-    """Writes the targets that the RESULTS, each a results.json of `make bench`, say something of."""
+    """Writes the targets on which the RESULTS, each a results.json of `make bench`, have measurements."""
     rounds, _ = read_rounds(results)
     text = page.read_text(encoding="utf-8")
     former = _TABLE.search(text)
     if former is None:
-        raise click.ClickException(
-            f"{page} has no part that begins with 'What was wanted, and what was found'"
-        )
+        raise click.ClickException(f"{page} has no part that begins with 'Targets and results'")
     new = section(outcomes(rounds), rounds, former[0])
     page.write_text(_TABLE.sub(lambda _: new, text), encoding="utf-8")
     click.echo(f"written: {page}")

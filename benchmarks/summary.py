@@ -13,7 +13,7 @@ from benchmarks.rounds import Round
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A number that is compared."""
+    """A number to compare."""
 
     field: str
     title: str

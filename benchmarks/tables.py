@@ -1,9 +1,9 @@
-"""`python -m benchmarks.tables`: is an unedited project of `new` as good as gradient boosting?
+"""`python -m benchmarks.tables`: compares unedited projects of `new` with gradient boosting.
 
-Holds a fifth of each public table out, makes a project of the rest, runs it up to the pushed model, and fits
+Holds out a fifth of each public table, makes a project from the rest, runs it up to the pushed model, and fits
 scikit-learn's histogram gradient boosting, untuned, to the project's training split. Skill is 1 - loss / loss of the
-constant, on the rows held out; the constant is the training split's mean, or its share of each class. Of a small table,
-one fifth decides little: several are held out, each in a run of its own, and the skills are means over them.
+constant, on the held-out rows; the constant is the training split's mean, or its share of each class. One fifth of a
+small table decides little, so several are held out, each in its own run, and the skills are means over them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ MOST_ROWS_OF_SEVERAL_SPLITS = 20_000
 
 @dataclasses.dataclass(frozen=True)
 class PublicTable:
-    """A table of a package on the index, and what is asked of it."""
+    """A table in a package on the index, and the task on it."""
 
     file: str
     label: str
-    # Columns that say what the label is.
+    # Columns that reveal the label.
     telling: tuple[str, ...] = ()
     # Only each n-th row.
     stride: int = 1
@@ -68,7 +68,7 @@ TABLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """What one split of a table came to, on the rows held out."""
+    """The results of one split of a table, on the held-out rows."""
 
     rows: tuple[int, int]  # Numbers of rows: trained on, held out.
     columns: int
@@ -119,11 +119,11 @@ def main(only: Sequence[str], splits: int, folder: str) -> None:
 
 
 def summary(name: str, found: Sequence[Compared]) -> list[str]:
-    """Returns a table's line: means over its splits, with the least and the greatest."""
+    """Returns a table's line: means over its splits, with the smallest and the largest."""
     ours, theirs = zip(*(each.skills for each in found), strict=True)
     our_mean, their_mean = np.mean(ours), np.mean(theirs)
     ratio = f"{our_mean / their_mean:.2f}" if their_mean > 0 else "-"
-    # Where gradient boosting has no skill, some will do.
+    # If gradient boosting has no skill, any skill is enough.
     is_worth_having = our_mean > 0 and our_mean >= 0.9 * their_mean
     return [
         name,
@@ -140,7 +140,7 @@ def summary(name: str, found: Sequence[Compared]) -> list[str]:
 
 
 def fetch(packages: Path) -> None:
-    """Installs the packages that hold the tables, by their hashes, for nobody to import."""
+    """Installs the packages with the tables, by their hashes, without making them importable."""
     packages.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=packages.parent) as aside:
         target = Path(aside) / "packages"
@@ -179,7 +179,7 @@ def compare(folder: Path, name: str, rows: pd.DataFrame, seed: int) -> Compared:
         [*command, "predict", str(unseen), "--output", str(answers)], check=True, cwd=project
     )
     train = rows_of(project / "runs" / "artifacts" / "CsvExampleGen" / "examples", "train")
-    # As CsvExampleGen reads the rows of the project: a missing value is an empty one, and no text is a number.
+    # Like CsvExampleGen's reading of the project's rows: a missing value is an empty one, and text is never a number.
     texts = {name: str for name in train if train[name].dtype == object}
     new_rows = pd.read_csv(unseen, dtype=texts, keep_default_na=False, na_values=[""])
     constant, boosting = losses(train, new_rows, table.label)
@@ -194,7 +194,7 @@ def compare(folder: Path, name: str, rows: pd.DataFrame, seed: int) -> Compared:
 
 
 def loss_of_answers(answers: pd.DataFrame, label: str) -> float:
-    """Returns the loss of what `tfx-tpu-trainer predict` has written."""
+    """Returns the loss of the predictions that `tfx-tpu-trainer predict` has written."""
     prefix = "probability_"
     classes = sorted(
         name.removeprefix(prefix) for name in answers.columns if name.startswith(prefix)
@@ -228,7 +228,7 @@ def _value(feature: tf.train.Feature) -> Any:
 def losses(train: pd.DataFrame, evaluation: pd.DataFrame, label: str) -> tuple[float, float]:
     """Returns the losses of the constant and of gradient boosting on the eval split.
 
-    That is the mean cross entropy of a label of words and the mean squared error of one of numbers.
+    It is the mean cross entropy for a label of words, and the mean squared error for one of numbers.
     """
     features = pd.concat([train, evaluation]).drop(columns=label)
     words = [name for name in features if features[name].dtype == object]

@@ -36,7 +36,7 @@ METRICS = ("accuracy", "auc")
 def main(root: str, seeds: int) -> None:
     """Compares the taxi model with a Keras model of the same size, on a finished run's data."""
     if os.environ.get("TF_USE_LEGACY_KERAS") != "1":
-        # Must stand before TensorFlow is imported; nothing has imported it yet.
+        # Must precede TensorFlow's import; nothing has imported it yet.
         arguments = [sys.executable, "-m", "benchmarks.taxi_quality", *sys.argv[1:]]
         os.execve(sys.executable, arguments, child_environment())
     folder = Path(root).resolve()
@@ -79,7 +79,7 @@ def newest_config(root: Path) -> Config:
 
 
 def trained_outputs(root: Path) -> dict[str, Any]:
-    """Returns the newest run's model, with the Transform output and schema that it was trained on."""
+    """Returns the newest run's model, with the Transform output and schema of its training."""
     try:
         store = metadata.open_store(root / "metadata.sqlite")
     except metadata.UnreadableError as error:

@@ -1,7 +1,7 @@
 """Packages the pipelines' code for Beam workers that do not run the pipeline's image.
 
-The images have this file as `/app/setup.py`, beside `pipelines/`: it is what `--setup_file=/app/setup.py` names. The
-workers install it, with TFX from the package index, before their first bundle; docs/beam.md.
+The images have this file as `/app/setup.py`, next to `pipelines/`, for `--setup_file=/app/setup.py`. The workers
+install it, with TFX from the package index, before their first bundle; see docs/beam.md.
 """
 
 import setuptools

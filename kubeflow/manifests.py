@@ -44,7 +44,7 @@ NAME = re.compile(r"[a-z]([-a-z0-9]{0,46}[a-z0-9])?")
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 CPUS = re.compile(r"(?=.*[1-9])([0-9]{1,9}(\.[0-9]{1,3})?|[0-9]{1,9}m)")
 MEMORY = re.compile(r"(?=.*[1-9])[0-9]{1,15}(\.[0-9]{1,3})?([kMGTP]|[KMGTP]i)?")
-# More than any cluster has, and few enough to write down.
+# More than any cluster has, and few enough to write out.
 MOST_TASKS = 10_000
 MOST_ROWS = 65_536
 
@@ -174,7 +174,7 @@ class TrainingCluster(_Pod):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelServer(_Pod):
-    """TensorFlow Serving for one model, on its own or under KServe."""
+    """TensorFlow Serving for one model, by itself or under KServe."""
 
     name: str
     model_path: str

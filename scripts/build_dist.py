@@ -1,7 +1,7 @@
 """Builds the source distribution and, from it, the wheel; tries the wheel in a fresh environment.
 
-`make dist`. The environment has the light install: the package with the packages of base.lock, by their hashes. The
-longer test of it, with the package's own tests, is tests/setup/test_light_install.py.
+`make dist` runs it. The environment has the light install: the package with the packages of base.lock, by their hashes.
+Its longer test, with the package's own tests, is tests/setup/test_light_install.py.
 """
 
 import argparse

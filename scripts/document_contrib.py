@@ -1,11 +1,11 @@
-"""Writes the table of tf.contrib in docs/doctor.md: what public programs use, and what replaces it. `make docs`.
+"""Writes the table of tf.contrib in docs/doctor.md, with public programs' uses and the replacements. `make docs`.
 
     python -m scripts.document_contrib --count FOLDER
 
-counts anew what tests/compat/doctor/contrib_counts.json keeps: downloads the packages below into FOLDER with pip
-(those that are there already are not asked for again), reads their Python files without running them, and keeps
-the numbers alone. An occurrence is a use of a name: `tf.contrib.layers.conv2d(...)`, `slim.conv2d(...)` after
-`slim = tf.contrib.slim`, `conv2d(...)` after `from tensorflow.contrib.layers import conv2d`.
+renews the counts in tests/compat/doctor/contrib_counts.json: downloads the packages below into FOLDER with pip (except
+those that exist already), reads their Python files without running them, and keeps only the numbers. An occurrence is a
+use of a name: `tf.contrib.layers.conv2d(...)`, `slim.conv2d(...)` after `slim = tf.contrib.slim`, `conv2d(...)` after
+`from tensorflow.contrib.layers import conv2d`.
 """
 
 import ast
@@ -153,7 +153,7 @@ def names_in(source: bytes) -> collections.Counter[str]:
         warnings.simplefilter("ignore")
         tree = ast.parse(source)
     bound = _imports(tree)
-    # `slim = tf.contrib.slim` binds a name, too; the assignment itself is no use.
+    # `slim = tf.contrib.slim` binds a name, too; the assignment itself is not a use.
     assigned = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -336,7 +336,7 @@ def page(text: str) -> str:
     "--count",
     "folder",
     type=click.Path(path_type=Path),
-    help="Count anew, with packages in FOLDER.",
+    help="Count again, with packages in FOLDER.",
 )
 def main(folder: Path | None) -> None:
     """Writes the table of docs/doctor.md."""

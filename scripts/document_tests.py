@@ -28,7 +28,7 @@ TESTS = ROOT / "tests"
 
 MARKER = "pytest.mark.behaviour"
 STATES = ("same", "lift", "n/a", "not yet")
-# The page names up to this many tests per behaviour, those that show the fewest others first.
+# The page names up to this many tests per behaviour; tests that show the fewest other behaviours come first.
 _MOST_TESTS = 2
 _KEYS = {"number", "original", "state", "ours", "no_test"}
 
@@ -40,9 +40,9 @@ class Behaviour:
     Attributes:
         number: Its number.
         original: What the original does, in one sentence.
-        state: What we do: one of `STATES`, and perhaps more words.
-        ours: What we do where the state does not say it all.
-        no_test: Why there is no test, where there is none.
+        state: Our behaviour: one of `STATES`, and perhaps more words.
+        ours: Our behaviour, if the state does not describe all of it.
+        no_test: Why there is no test, if there is none.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Behaviour:
 
     @property
     def kind(self) -> str:
-        """One of `STATES`: the beginning of `state`; "" if it is none."""
+        """One of `STATES`: the beginning of `state`; "" if it is none of them."""
         return next((kind for kind in STATES if self.state.startswith(kind)), "")
 
 
@@ -65,7 +65,7 @@ class Group:
         letter: `A` to `X`.
         title: Its heading.
         behaviours: In the order of their numbers.
-        notes: What else there is to say, in Markdown.
+        notes: Further notes, in Markdown.
     """
 
     letter: str
@@ -81,7 +81,7 @@ class MarkedTest:
     Attributes:
         path: Its file, below the repository.
         name: Its name.
-        shows: How many behaviours it is marked with.
+        shows: The number of behaviours with which it is marked.
     """
 
     path: str

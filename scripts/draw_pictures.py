@@ -122,7 +122,7 @@ line { stroke: #90a4ae; stroke-dasharray: 4 3; }
 
 
 def ratios(page: str) -> dict[str, dict[str, float]]:
-    """Returns model -> contender -> training steps a second of ours, divided by the contender's."""
+    """Returns model -> contender -> our training steps per second, divided by the contender's."""
     found: dict[str, dict[str, float]] = {}
     for row in _ROW.finditer(page):
         if row["other"] in CONTENDERS:

@@ -18,7 +18,7 @@ make_empty_venv() { # ARGUMENT...
     "$VENV/bin/python" -m pip install --require-hashes -r "$ROOT/requirements/bootstrap.lock"
 }
 
-# Builds use what bootstrap.lock installed (no isolation), so that nothing without a hash gets in.
+# Builds use what bootstrap.lock installed (no isolation), so nothing without a hash gets in.
 install_dev_lock() {
   local lock="$LOCKS/dev.lock"
   use_index_of_pip

@@ -83,7 +83,7 @@ fetch_glibc() { # FOLDER
   echo "$what" >"$folder/.done"
 }
 
-# Makes a virtual environment's interpreter start with the libraries of FOLDER. It must be a copy of its own.
+# Makes a virtual environment's interpreter start with the libraries of FOLDER. It must be a separate copy.
 patch_interpreter() { # VENV VERSION BASE_PYTHON FOLDER
   local bin="$1/bin" name="python$2" base_libraries libraries="$4/usr/lib/x86_64-linux-gnu"
   base_libraries="$(cd "$(dirname "$3")/.." && pwd -P)/lib"

@@ -1,8 +1,8 @@
 """Runs the notebooks of docs/notebooks and keeps their outputs: `make notebooks`, or some with ARGS=preflight.
 
 The documentation's site shows the outputs without running anything (`page_of`); tests/workbench/test_notebooks.py and
-tests/engines/test_jupyter.py run the notebooks again and compare. Kept is what a reader learns from: no
-times of cells, nothing that libraries say on standard error, and no paths of the machine that ran them.
+tests/engines/test_jupyter.py run the notebooks again and compare. They keep only what a reader needs: no times of
+cells, no standard error of libraries, and no paths of the machine that ran them.
 """
 
 import json
@@ -86,8 +86,8 @@ def _kept(cell: NotebookNode) -> Iterator[NotebookNode]:
 def page_of(path: Path) -> str:
     """Renders a notebook as a Markdown page with its stored outputs.
 
-    Pages of Markdown rather than those of a plugin: links are checked like all others, search and the table of
-    contents know the text, colours follow the theme, and nothing is loaded from another host.
+    Markdown pages have advantages over a plugin's: links are checked like all others, search and the table of contents
+    include the text, colours follow the theme, and nothing is loaded from another host.
     """
     cells = json.loads(path.read_text("utf-8"))["cells"]
     title, *rest = (block for cell in cells for block in _blocks(cell))

@@ -40,7 +40,7 @@ PAGES_FROM_ELSEWHERE = {
     "kubeflow.md": "kubeflow/README.md",
 }
 
-# Pages that name everything once; a search should find the page that explains it.
+# Pages that name everything once; a search should find the page that explains a name.
 RECORDS = frozenset({"bad-input.md", "behaviours.md", "changelog.md", "contributing.md"})
 
 # Modules with private names, or whose `__all__` is re-exported by a module with a page.
@@ -48,7 +48,6 @@ SHOWN_ELSEWHERE = frozenset(
     f"tfx_tpu_trainer.{name}"
     for name in (
         "compat.contrib.tf_private",
-        "components.trainer.tfx_private",
         "estimator.canned",
         "estimator.heads",
         "estimator.hooks",
@@ -129,7 +128,9 @@ def boost_of(page: str) -> float:
     """Returns the factor for a page's search score."""
     if page.startswith("reference/api/") or page in RECORDS:
         return 0.05
-    return 2.0 if page.startswith(("start/", "how-to/", "explanation/")) else 1.0
+    if page.startswith(("start/", "how-to/")):
+        return 3.0
+    return 2.0 if page.startswith("explanation/") else 1.0
 
 
 def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
@@ -196,7 +197,7 @@ def class_pages(package: griffe.Module) -> dict[str, str]:
 
 
 def _homes(package: griffe.Module) -> dict[str, str]:
-    """Returns where each public class is defined -> its name in the module whose page it has."""
+    """Returns the place where each public class is defined -> its name in the module whose page it has."""
     homes: dict[str, str] = {}
     # The package itself repeats names of its faces.
     modules = sorted(public_names(package).items(), key=lambda each: each[0] == package.path)
@@ -318,7 +319,7 @@ def _docstrings(tree: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
             yield f"{within}{node.name}", ast.get_docstring(node) or ""
             yield from _docstrings(node, f"{within}{node.name}.")
         elif isinstance(node, ast.Assign) and isinstance(following, ast.Expr):
-            # A name without its own docstring, such as a class of TensorFlow's, is followed by a string.
+            # A name without its own docstring, such as a TensorFlow class, is followed by a string.
             text = getattr(following.value, "value", None)
             if isinstance(text, str):
                 yield ast.unparse(node.targets[0]), inspect.cleandoc(text)
@@ -327,9 +328,9 @@ def _docstrings(tree: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
 class DocumentAliases(griffe.Extension):
     """Documents public names that are aliases: `conv2d = convolution2d`, TensorFlow's hooks.
 
-    Griffe reads source and runs none, so it finds no docstring for a name that is assigned or comes from TensorFlow.
-    Those of `__all__` get one here: an object of TensorFlow says so with its public name, one of ours brings its own
-    docstring. mkdocs.yml names this extension.
+    Griffe reads source without running it, so it finds no docstring for a name that is assigned or comes from
+    TensorFlow. Those of `__all__` get one here: a TensorFlow object's public name, or the docstring of our object.
+    mkdocs.yml names this extension.
     """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
@@ -353,7 +354,7 @@ def _document(module: griffe.Module, name: str) -> None:
         try:
             member = member.final_target
         except griffe.AliasResolutionError:
-            # A name of TensorFlow's.
+            # TensorFlow's own name.
             member = griffe.Attribute(name, parent=module)
             module.set_member(name, member)
     if isinstance(member, griffe.Attribute) and member.docstring is None:

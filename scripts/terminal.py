@@ -4,8 +4,7 @@
     COMMAND | python -m scripts.terminal draw FILE.svg --title TITLE
 
 A recording has the terminal's changed lines at even intervals, each with the seconds since the start: docs/progress.md
-shows one. A picture loads no font, it names those that machines have: docs/images/demo.svg is one, of
-`tfx-tpu-trainer show`.
+shows one. A picture loads no font, but names common ones: docs/images/demo.svg is one, of `tfx-tpu-trainer show`.
 """
 
 import codecs
@@ -37,7 +36,7 @@ _FONTS = '"DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace'
 
 
 class Screen:
-    """Emulates as much of a terminal as rich's live displays need: lines, and a cursor that moves up."""
+    """Emulates the parts of a terminal that rich's live displays need: lines, and a cursor that moves up."""
 
     def __init__(self) -> None:
         self.lines: list[str] = [""]
@@ -111,7 +110,7 @@ def picture(text: str, *, title: str, width: int = 100) -> str:
 
 @click.group()
 def main() -> None:
-    """Records and draws what programs show on a terminal."""
+    """Records and draws programs' terminal output."""
 
 
 @main.command(name="record", context_settings={"ignore_unknown_options": True})

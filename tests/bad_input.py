@@ -5,7 +5,7 @@
         with refused(ValueError):
             make(steps)
 
-The fixture `refused` reads what the message has to say from the row, so that the page shows what was tested.
+The fixture `refused` reads what the message has to say from the row, so the page shows what was tested.
 """
 
 import contextlib
@@ -45,10 +45,10 @@ GROUPS = {
 
 _HEAD = """# Bad input
 
-What the project refuses, and how it words the refusal: {count} inputs, each of them a test. Every error is one message
-that names the value and the fix, so you need no page to look it up. This one shows the range, with an example from
-each test file; `make docs` writes it from the tests, which check that the message has these words and no traceback of
-TensorFlow, and that the exit code is not 0. `…` stands for other words, such as a path. To list every input:
+This page shows which inputs are refused, and with which messages: {count} inputs, each with a test. Every error is one
+message that names the value and the fix, so you rarely need this page; it has an example from each test file.
+`make docs` writes it from the tests, which check the words of the message, that it has no traceback of TensorFlow, and
+that the exit code is not 0. `…` stands for other words, such as a path. To list every input:
 
 ```sh
 .make/venv/bin/python -m pytest tests --collect-only -q -m bad_input
@@ -67,9 +67,9 @@ class Row:
 
     Attributes:
         group: A key of `GROUPS`.
-        given: What is given, in Markdown.
-        says: What the message says, in this order; anything may stand in between.
-        lines: How many lines the message may have: one, but where it lists several problems.
+        given: The bad input, in Markdown.
+        says: Parts of the message, in this order; other text may come between them.
+        lines: The most lines of the message: one, unless it lists several problems.
     """
 
     group: str
@@ -84,14 +84,14 @@ class Row:
             raise ValueError(f"{self.given}: says={self.says!r} would be found in any message")
 
     def check(self, message: str) -> None:
-        """Asserts that a message is one for a user, and says what it has to."""
+        """Asserts that a message is fit for a user, and has its expected parts."""
         assert not _RAW.search(message), message
         assert len(message.strip().splitlines()) <= self.lines, message
         pattern = ".*".join(map(re.escape, self.says))
         assert re.search(pattern, message, re.DOTALL), f"no {self.says} in:\n{message}"
 
     def check_output(self, output: str) -> None:
-        """Asserts the same of what a command printed, whose message may stand among other lines."""
+        """Asserts the same of a command's output, in which the message may be among other lines."""
         assert not _RAW.search(output), output
         pattern = ".*".join(map(re.escape, self.says))
         lines = output.splitlines()
@@ -104,9 +104,9 @@ def row(group: str, given: str, *says: str, lines: int = 1) -> pytest.MarkDecora
 
     Args:
         group: A key of `GROUPS`.
-        given: What is given, in Markdown, as a reader would look for it.
-        *says: What the message says: the argument or file, the value, what to do.
-        lines: How many lines the message may have.
+        given: The bad input, in Markdown, in a reader's words.
+        *says: Parts of the message: the argument or file, the value, the fix.
+        lines: The most lines of the message.
     """
     return pytest.mark.bad_input(Row(group, given, says, lines))
 
@@ -116,10 +116,10 @@ def case(group: str, given: str, *says: str, values: Any, lines: int = 1, marks:
 
     Args:
         group: A key of `GROUPS`.
-        given: What is given, in Markdown. The test's id is made of it.
-        *says: What the message says.
+        given: The bad input, in Markdown. The test's id is made from it.
+        *says: Parts of the message.
         values: The parameter's value, or a tuple of them.
-        lines: How many lines the message may have.
+        lines: The most lines of the message.
         marks: Other marks of the parameter.
     """
     name = re.sub(r"[^A-Za-z0-9_.=-]+", "_", given).strip("_")[:60]
@@ -128,7 +128,7 @@ def case(group: str, given: str, *says: str, values: Any, lines: int = 1, marks:
 
 
 class Refused:
-    """What the fixture `refused` gives a test: ways to see that its input is refused."""
+    """The value of the fixture `refused`: ways to check that a test's input is rejected."""
 
     def __init__(self, expected: Row) -> None:
         self.expected = expected
@@ -166,14 +166,14 @@ class Refused:
         self.seen += 1
 
     def log(self, text: str) -> None:
-        """Asserts that a log names what is passed over or set aside, where going on is right."""
+        """Asserts that a log names ignored or set aside input, where continuing is right."""
         self.expected.check_output(text)
         self.seen += 1
 
 
 @pytest.fixture
 def refused(request: pytest.FixtureRequest) -> Iterator[Refused]:
-    """Sees that the input of a row is refused; a test that never asks it fails."""
+    """Checks that a row's input is rejected; a test that does not use it fails."""
     marker = request.node.get_closest_marker("bad_input")
     assert marker is not None, "a test that uses `refused` is a row: mark it with tests.bad_input"
     made = Refused(marker.args[0])

@@ -49,13 +49,13 @@ def pytest_configure() -> None:
 # Before pytest-xdist's own, which reads the groups.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Says which tests belong together and orders them.
+    """Groups and orders the tests.
 
-    A worker of pytest-xdist has fixtures of its own. Tests of one file therefore stay in one worker, where they share
-    the file's fixtures; and tests of a pipeline's run stay in one, whatever their files, so that it runs once.
+    A worker of pytest-xdist has its own fixtures. Tests of one file therefore stay in one worker, where they share
+    the file's fixtures; and tests of a pipeline's run stay in one, whatever their files, so it runs once.
 
     Where there are workers, the long ones come first: what is left for the end is short, and no worker waits long for
-    the other. In a single process the quick ones come first, so that a slip shows before the pipelines run.
+    the other. In a single process the quick ones come first, so a slip shows before the pipelines run.
     """
     config.stash[BAD_INPUT_ROWS] = bad_input.rows_of(items)
     cannot_run = excused.rows_here()
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_weight, reverse=WORKER is not None)
 
 
-# A wrapper, so that pytest-xdist's controller, which collects nothing, has it on again as well.
+# A wrapper, so pytest-xdist's controller, which collects nothing, switches it on again, too.
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Imports all test modules without a look for garbage.
@@ -124,7 +124,7 @@ def pytest_runtest_teardown(
 
 
 def _leaves_thread_at_work(config: pytest.Config) -> bool:
-    """Whether there are more threads than before, and the process is busy for a second while this one sleeps."""
+    """Returns whether there are more threads, and the process is busy for a second while this thread sleeps."""
     before = config.stash.get(THREADS, 1)
     config.stash[THREADS] = threading.active_count()
     return config.stash[THREADS] > before and all(_is_busy() for _ in range(10))
@@ -154,7 +154,7 @@ def _group(item: pytest.Item) -> str:
 
 
 def _weight(item: pytest.Item) -> int:
-    """How long a test's group may take, roughly."""
+    """Returns a rough duration of a test's group."""
     slow = any(item.get_closest_marker(name) for name in ("matrix", "e2e", "sweep"))
     return slow + 2 * (WORKER is not None and _group(item) in SHARED)
 

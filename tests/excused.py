@@ -25,7 +25,7 @@ def rows_here() -> dict[str, str]:
 
 
 def reason(nodeid: str, of: Mapping[str, str]) -> str | None:
-    """Tells why a test cannot run; None where it can.
+    """Returns why a test can't run; None if it can.
 
     Args:
         nodeid: Its name.

@@ -17,7 +17,7 @@ _BLOCK = 60_000
 
 @contextlib.contextmanager
 def blocks_freed_but_held(*, megabytes: int) -> Iterator[Callable[[], int]]:
-    """Frees blocks below one that is in use, so that glibc doesn't return them by itself.
+    """Frees blocks below one that is in use, so glibc doesn't return them by itself.
 
     Yields:
         Returns the process's resident memory in KiB.

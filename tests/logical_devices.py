@@ -1,6 +1,6 @@
 """Four devices on this CPU, for tests of strategies.
 
-Every test process has them, whichever tests it runs, so that no test finds another machine beside some tests than
+Every test process has them, whichever tests it runs, so no test finds another machine beside some tests than
 beside others. The programs that tests start have the one device that a user's program has.
 """
 

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.workbench.run.run_child import REPORT
 _REPOSITORY = Path(__file__).parents[1]
 _RUN_SECONDS = 600
 
-# Half as many evaluations on the way as the pipeline's own config has: each builds two graphs anew.
+# Half as many evaluations as in the pipeline's own config, since each builds two graphs again.
 TAXI = ("trainer.eval_every_steps=500",)
 
 
@@ -29,9 +29,9 @@ class PipelineRun:
     Attributes:
         root: The run's root.
         exit_code: The command's.
-        output: What it printed, both streams.
-        folder: Its config, logs and report; None where it was refused before it began.
-        name: Its name in ML Metadata; None where no component began.
+        output: Its output, both streams.
+        folder: Its config, logs and report; None if it was rejected before it began.
+        name: Its name in ML Metadata; None if no component began.
     """
 
     root: Path
@@ -128,7 +128,7 @@ def completed(run: PipelineRun) -> PipelineRun:
 
 @pytest.fixture(scope="session")
 def taxi_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
-    """The taxi pipeline, run once with its own config, but for `TAXI`."""
+    """The taxi pipeline, run once with its own config, except for `TAXI`."""
     return completed(run_local("taxi", tmp_path_factory.mktemp("taxi") / "root", *TAXI))
 
 

@@ -30,7 +30,8 @@ GRAPH_BLOCK = re.compile(
     r".*\b(as_default|scope|init_scope|variable_scope|graph_mode)\(|[\w.]*\bSession\("
 )
 
-# Who writes a file without tfx_tpu_trainer/_support/whole_files.py, by what, and why nobody sees half of it.
+# Which files write without tfx_tpu_trainer/_support/whole_files.py, by which call, and why nobody sees half of the
+# file.
 _IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
 _SETS_ASIDE = "gives another name to what is damaged"
 _HAS_NO_NAME = "into a file without a name, which no other process opens"
@@ -63,8 +64,6 @@ OTHER_WRITERS = {
     },
     "tfx_tpu_trainer/estimator/keras/_saved_files.py": {
         "copy": _IN_A_TEMPORARY_PLACE,
-        "copyfileobj": "unpacks into a temporary folder",
-        "open": "unpacks into a temporary folder",
     },
     "tfx_tpu_trainer/components/evaluation/_learning_curve.py": {"rename": _SETS_ASIDE},
     "tfx_tpu_trainer/components/evaluation/_model_evaluation.py": {
@@ -109,7 +108,7 @@ _WRITING_CALLS_OF = {
 
 @functools.lru_cache(maxsize=1)
 def _nodes(source: str) -> tuple[ast.AST, ...]:
-    """All that a source is made of; it is asked several questions, one after the other."""
+    """Returns all nodes of a source, which several tests read in turn."""
     return tuple(ast.walk(ast.parse(source)))
 
 
@@ -149,7 +148,7 @@ def _imported_names(source: str) -> set[str]:
 
 
 def _is_private(name: str) -> bool:
-    """Whether an imported name is without public alias. Wire formats (`*_pb2`) are public: their fields are stable."""
+    """Returns whether an imported name lacks a public alias; wire formats (`*_pb2`) are public and stable."""
     parts = name.split(".")
     if any(part.endswith("_pb2") for part in parts):
         return False
@@ -169,7 +168,7 @@ def _private_names(source: str) -> list[str]:
 
 
 def test_import_contracts_hold():
-    # lint-imports lies beside the interpreter, also where the environment is not activated.
+    # lint-imports is next to the interpreter, even if the environment is not activated.
     command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -249,7 +248,7 @@ def test_a_picture_has_layers_in_their_order_and_what_is_forbidden():
 
 def test_the_files_that_the_page_sends_readers_to_are_there():
     page = draw_pictures.LAYERS_PAGE.read_text(encoding="utf-8")
-    # The environment lies in a folder of the checkout too, with 40,000 files.
+    # The environment is in a folder of the checkout, too, with 40,000 files.
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
     files = {str(path.relative_to(ROOT)) for folder in folders for path in folder.rglob("*.py")}
     named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", page))
@@ -260,7 +259,7 @@ def test_the_files_that_the_page_sends_readers_to_are_there():
 
 
 def test_importing_the_package_imports_neither_tensorflow_nor_tfx():
-    # Nor does asking what it holds, as completion in a shell does.
+    # Listing its names, like a shell's completion, does not import it, either.
     program = (
         "import sys, tfx_tpu_trainer\n"
         "assert {'TpuTrainer', 'TpuSpec'} <= set(dir(tfx_tpu_trainer))\n"
@@ -294,9 +293,10 @@ def test_private_names_are_recognised(line, names):
 
 
 def _generators_in_graphs(source: str) -> list[str]:
-    """Returns the generators that wait inside a block by which a graph is the default, a session's or a scope's too.
+    """Returns the generators that yield inside a block that sets a default graph, session or scope.
 
-    Whoever leaves such a generator half-way, by an error whose traceback is kept, say, is left in graph mode.
+    If a caller leaves such a generator unfinished, for example by an error whose traceback is kept, it stays in graph
+    mode.
     """
     return [
         function.name
@@ -315,7 +315,7 @@ _FINDERS = (_private_names, _writing_calls, _generators_in_graphs)
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """What a file of ours does: the private names that it imports, and the calls by which it writes."""
+    """Private names that a file of ours imports, and calls by which it writes."""
 
     private_names: list[str]
     writing_calls: set[str]

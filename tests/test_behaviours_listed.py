@@ -55,7 +55,7 @@ def test_every_number_stands_once_in_its_section(groups):
 def test_each_is_one_sentence(behaviours):
     for each in behaviours:
         assert each.original.endswith("."), each
-        # Dots within a sentence stand before a small letter, or within code.
+        # Dots within a sentence come before a small letter, or within code.
         told = re.sub(r"`[^`]*`|\.\.\.", "", each.original)
         assert not re.search(r"\. [A-Z]", told), f"{each.number}: two sentences: {each.original}"
         assert len(each.original) <= 200, f"{each.number}: {each.original}"

@@ -70,7 +70,7 @@ def full_disk(*, room: int = 0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def nobody() -> Iterator[None]:
-    """A user without rights: root is none, anybody else has those that a folder's mode says."""
+    """A user without rights: root ignores a folder's mode, all others are bound by it."""
     if os.geteuid() != 0:
         yield
         return
@@ -143,7 +143,7 @@ def nothing(folder: Path) -> None:
     del folder
 
 
-# What is written, what is there before, the writer, and its message; WHY stands for what the system says, and the fix.
+# The file to write, what exists before, the writer, and its message; WHY stands for the system's reason and the fix.
 WRITERS: list[tuple[str, Write, Write, tuple[str, ...]]] = [
     (
         "`eval_metrics.json`",
@@ -271,7 +271,7 @@ def test_an_export_on_a_full_disk_leaves_nothing(tmp_path, refused):
 def test_an_export_where_nobody_may_write_leaves_nothing(folder, refused):
     train(folder)
     before = listing(folder)
-    # Once as a user who may, so that all modules are imported that the other may not read.
+    # Once as a user who may, so all modules are imported that the other may not read.
     export_model(folder)
     shutil.rmtree(folder / "versions")
     folder.chmod(0o555)

@@ -30,7 +30,7 @@ MOST_LINES = 130
 
 
 def _run(*command: str, cwd: Path) -> str:
-    """Runs a command as a user does, in a process of its own; returns what it prints."""
+    """Runs a command like a user, in its own process; returns its output."""
     environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
     ended = subprocess.run(
         command,

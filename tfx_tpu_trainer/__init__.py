@@ -5,7 +5,7 @@ from tfx_tpu_trainer import EvalMetricsGate, TpuTrainer
 ```
 
 What a pipeline needs is importable from here, and is loaded when it is first used: importing this module alone imports
-neither TensorFlow nor TFX, so that a program can still choose TensorFlow's environment variables
+neither TensorFlow nor TFX, so a program can still choose TensorFlow's environment variables
 (`TF_USE_LEGACY_KERAS`, `TF_CPP_MIN_LOG_LEVEL`) afterwards. `tfx_tpu_trainer.estimator` and
 `tfx_tpu_trainer.estimator.tpu` contain the API of `tf.estimator` and of `tf.compat.v1.estimator.tpu`.
 """

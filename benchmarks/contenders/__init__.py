@@ -13,17 +13,15 @@ class Contender:
     """One way to train a model.
 
     Attributes:
-        title: What the tables call it.
-        module: Module with a function `make(request, **options)`, which gives the object that
-            `benchmarks.measure` drives.
+        title: Its name in tables.
+        module: Module with a function `make(request, **options)`, which returns the object that `benchmarks.measure`
+            drives.
         options: Options of `make`.
-        of_original: Whether it runs in the original's environment (TensorFlow 2.15.1) and not
-            in ours.
-        legacy_keras: Whether `TF_USE_LEGACY_KERAS=1` is set, as the programs of its kind need.
-        models: The models it is measured on; `None` for all.
-        activities: What is measured besides the first step: of `"train"`, `"evaluate"` and
-            `"predict"`.
-        of_real_size: Whether it is measured on the models of real size as well.
+        of_original: Whether it runs in the original's environment (TensorFlow 2.15.1) instead of ours.
+        legacy_keras: Whether `TF_USE_LEGACY_KERAS=1` is set, which programs of its kind need.
+        models: The models on which it is measured; `None` for all.
+        activities: The measured activities after the first step: of `"train"`, `"evaluate"` and `"predict"`.
+        of_real_size: Whether it is also measured on the models of real size.
     """
 
     title: str

@@ -19,10 +19,9 @@ v1 = tf.compat.v1
 class EstimatorRunner:
     """See `benchmarks.measure.Runner`.
 
-    Hooks, summaries and checkpoints are as they are by default. A hook that is called at every step
-    would keep an estimator from making many steps in one session call, and saving every so many
-    steps makes the original read the global step once more at each; so the clock is the time that
-    the events carry. Evaluations and predictions have a hook that no step calls.
+    Hooks, summaries and checkpoints are the defaults. A hook that is called in every step would keep an estimator from
+    making many steps in one session call, and saving by steps makes the original read the global step once more in each
+    step; so the clock is the time in the events. Evaluations and predictions have a hook that no step calls.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class EstimatorRunner:
         self._estimator.train(self._input_fn(), steps=steps * segments, saving_listeners=[clock])
         self.train_end_seconds = time.monotonic() - clock.monotonic
         times = _times_of_events(self._request.model_dir) | {clock.step: clock.time}
-        # An event is due after the first step, so that the segments begin one step later than planned.
+        # An event is due after the first step, so the segments begin one step later than planned.
         bounds = [start + 1 + steps * segment for segment in range(1, segments)] + [clock.step]
         return _rates(times, bounds)
 

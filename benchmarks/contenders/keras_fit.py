@@ -29,7 +29,7 @@ class KerasRunner:
         self._predicting.compile(steps_per_execution=steps_per_execution)
 
     def first_steps(self, steps: int) -> float:
-        # Keras 3 only makes whole executions.
+        # Keras 3 makes only whole executions.
         executions = -(-steps // self._steps_per_execution)
         steps = executions * self._steps_per_execution
         self._model.fit(self._batches(), steps_per_epoch=steps, verbose=0)

@@ -1,4 +1,4 @@
-"""Measures hand-written loops, many steps in one `tf.function`: a training, and its input alone."""
+"""Measures hand-written loops with many steps in one `tf.function`: a training, and its input alone."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.published_tpus`: published speeds beside the preflight's bound and estimate.
+"""`python -m benchmarks.published_tpus`: shows published speeds next to the preflight's bound and estimate.
 
 python -m benchmarks.published_tpus            # what was recorded, as a table; seconds
 python -m benchmarks.published_tpus --record   # compiles the programs again; some minutes

@@ -83,7 +83,7 @@ def compare_all() -> list[Comparison]:
 
 
 def spread(rows: Sequence[Comparison]) -> ErrorSpread:
-    """Returns the errors on results that nothing was fitted to."""
+    """Returns the errors on results to which nothing was fitted."""
     errors = [each.error for each in rows if not each.fitted]
     deciles = statistics.quantiles(errors, n=10, method="inclusive")
     return ErrorSpread(

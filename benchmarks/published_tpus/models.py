@@ -1,9 +1,9 @@
 """Generates the published results' models: their steps compile, and no data is read.
 
-An image model is whole. A language model of 8 to 256 billion parameters is sharded over the chips of its slice, which
-is not what a preflight compiles: its layers are alike, so one is compiled at the shapes of one chip, with the weights
-as a chip has gathered them, and counts once for each layer. Its attention is a kernel of its own on the TPU (MaxText's
-`attention=flash`), which XLA does not see: it is added by its operations.
+Image models are complete. A language model of 8 to 256 billion parameters is sharded over the chips of its slice, which
+a preflight can't compile. Since its layers are alike, one layer is compiled at the shapes of one chip, with the weights
+as a chip has gathered them, and counts once for each layer. Its attention is a separate kernel on the TPU (MaxText's
+`attention=flash`), which XLA does not see, so its operations are added.
 """
 
 import dataclasses
@@ -160,16 +160,16 @@ class Decoder:
     """A decoder's shape, and how a step shares it among chips.
 
     Attributes:
-        width: Of the embeddings.
+        width: Width of the embeddings.
         layers: Blocks of attention and MLP.
-        heads: Of the queries.
-        key_heads: Of keys and values.
+        heads: Heads of the queries.
+        key_heads: Heads of keys and values.
         head_size: Columns of a head.
         hidden: Columns of the MLP.
-        gated: Whether the MLP has two products in, one of them a gate.
+        gated: Whether the MLP begins with two products, one of them a gate.
         vocabulary: Tokens.
         length: Tokens of a row.
-        rows: Rows of a chip; where `tensor_parallel` chips share a batch, of one of them.
+        rows: Rows of a chip; if `tensor_parallel` chips share a batch, rows of one of them.
         tensor_parallel: Chips that share heads and hidden columns among them.
         recomputed: Share of the forward pass's products that the backward pass computes again.
         recomputes_attention: Whether it runs the attention's kernel again.
@@ -209,14 +209,13 @@ class Decoder:
     def attention_flops(self) -> float:
         """Operations of the attention's products in one step of one chip, forward and backward.
 
-        Counted without the half that a causal mask leaves out, as MaxText counted when it
-        published.
+        Counted without the half that a causal mask excludes, like MaxText's published numbers.
         """
         return 12.0 * self.tokens * self.length * self.heads * self.head_size * self.layers
 
     @property
     def model_flops(self) -> float:
-        """Operations that the published rates count: 6 a parameter and token, and the attention's."""
+        """Operations that the published rates count: 6 per parameter and token, and the attention's."""
         parameters = self.parameters - self.vocabulary * self.width
         return 6.0 * parameters * self.tokens + self.attention_flops
 
@@ -229,7 +228,7 @@ def decoder_layer(shape: Decoder) -> Callable[..., TPUEstimatorSpec]:
         shared = shape.tensor_parallel
         heads = shape.heads // shared
         key_heads = max(1, shape.key_heads // shared)
-        # Trained, so that the gradient continues to what precedes the layer.
+        # Trained, so the gradient continues to what precedes the layer.
         hidden = features["hidden"] * _weight("before", [shape.width])
         normal = _rms_normalize(hidden)
         query = _product(normal, "query", heads * shape.head_size)

@@ -23,7 +23,7 @@ class Published:
     model: str
     # Key of `programs.PROGRAMS`, for its step.
     program: str
-    # With the authors' number of chips.
+    # A slice with the authors' number of chips.
     slice_name: str
     source: str
     # Exactly one of both; operations per second and chip are by the authors' own count, in 10^12.

@@ -8,6 +8,6 @@ python=$APP/venv/bin/python
 export UV_COMPILE_BYTECODE_TIMEOUT=600
 python -m venv "$APP/venv"
 "$python" -m pip install --no-cache-dir --require-hashes -r requirements/bootstrap.lock
-# No isolation: builds use what bootstrap.lock installed, so that nothing without a hash gets in.
+# No isolation: builds use what bootstrap.lock installed, so nothing without a hash gets in.
 "$APP/venv/bin/uv" pip install --python "$python" --require-hashes --no-deps --no-build-isolation --compile-bytecode \
   -r "$lock"

@@ -1,4 +1,4 @@
-"""The typed config of the digits pipeline; `config.yaml` next to it holds the values."""
+"""Defines the digits pipeline's config; `config.yaml` next to it has the values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfx_tpu_trainer.workbench.project import Count, PipelineConfig, Rate, Setti
 
 
 class DigitsModelSettings(Settings):
-    """What `pipelines/digits/model.py` finds in `params`.
+    """The settings in the `params` of `pipelines/digits/model.py`.
 
     Attributes:
         filters: Channels of the first convolution; the second has twice as many.

@@ -28,8 +28,8 @@ def prepare_data(config: Config) -> str:
 def write_digits(path: Path) -> None:
     """Writes all 1,797 digits, in scikit-learn's order.
 
-    ImportExampleGen's fingerprint of its input holds the file's time, so a file that already has
-    these bytes keeps its own: that is what lets TFX's cache answer a second run.
+    ImportExampleGen's fingerprint of its input contains the file's time, so a file that already has these bytes is
+    kept. Otherwise a second run could not use TFX's cache.
 
     Args:
         path: The file to write; its folder is created if missing.

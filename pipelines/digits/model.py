@@ -1,4 +1,4 @@
-"""A small convolutional network for 8 by 8 digits, as a TF1-style model_fn for `TpuTrainer`."""
+"""Defines a small convolutional network for 8 by 8 digits, as a TF1-style model_fn for `TpuTrainer`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model_fn(
         features: `pixels`, float32 [batch, 64] between 0 and 1.
         labels: The digits, int64 [batch, 1]; None in predict.
         mode: One of `ModeKeys`.
-        params: The fields of `DigitsModelSettings`, and what `TPUEstimator` adds.
+        params: The fields of `DigitsModelSettings`, and those that `TPUEstimator` adds.
 
     Returns:
         The `TPUEstimatorSpec` of the mode.

@@ -1,4 +1,4 @@
-"""The digits pipeline, declared once for every runner."""
+"""Declares the digits pipeline once for every runner."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         schema=schema.outputs["schema"],
         force_tf_compat_v1=True,
         disable_statistics=True,
+        disable_analyzer_cache=True,  # No later run is given it.
         **components.preprocessing(config, "pipelines.digits.transform.preprocessing"),
     )
     last = components.train_gate_push(

@@ -1,4 +1,4 @@
-"""The typed config of the penguin pipeline; `config.yaml` next to it holds the values."""
+"""Defines the penguin pipeline's config; `config.yaml` next to it has the values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfx_tpu_trainer.workbench.project import Count, PipelineConfig, Rate, Setti
 
 
 class PenguinModelSettings(Settings):
-    """What `build_model` and `callbacks` of `pipelines/penguin/model.py` find in `params`.
+    """The settings in the `params` of `build_model` and `callbacks` in `pipelines/penguin/model.py`.
 
     Attributes:
         hidden_units: Units of each hidden layer.
@@ -28,7 +28,7 @@ class Config(PipelineConfig):
 
     Attributes:
         model: Settings of the Keras model.
-        stock: Whether TFX's own Trainer trains by a `run_fn`, and TFX's Evaluator blesses.
+        stock: Whether TFX's own Trainer trains with a `run_fn`, and TFX's Evaluator blesses.
     """
 
     model: PenguinModelSettings = PenguinModelSettings()

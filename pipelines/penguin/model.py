@@ -17,7 +17,7 @@ def build_model(params: Mapping[str, Any]) -> tf.keras.Model:
         params: The fields of `PenguinModelSettings`.
 
     Returns:
-        The model: the measurements in, a probability for each species out.
+        The model, from the measurements to a probability for each species.
     """
     layers = tf.keras.layers
     inputs = [layers.Input([1], name=name) for name in MEASUREMENTS]

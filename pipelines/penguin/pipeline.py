@@ -34,6 +34,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         examples=examples.outputs["examples"],
         schema=schema.outputs["schema"],
         disable_statistics=True,
+        disable_analyzer_cache=True,  # No later run is given it.
         **components.preprocessing(config, "pipelines.penguin.transform.preprocessing"),
     )
     if config.stock:

@@ -1,4 +1,4 @@
-"""Trains the same model in TFX's stock Trainer, by a `run_fn` that reads, trains and exports."""
+"""Trains the same model in TFX's stock Trainer, with a `run_fn` that reads, trains and exports."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def run_fn(fn_args: tfx.components.FnArgs) -> None:
     """Trains and saves the model; the stock Trainer calls it.
 
     Args:
-        fn_args: What TFX tells of the rows, of Transform's output and of where to save; `custom_config` has `params`
-            and `batch_size`.
+        fn_args: TFX's information on the rows, Transform's output and the folder to save in; `custom_config` has
+            `params` and `batch_size`.
     """
     settings = fn_args.custom_config
     transform = tft.TFTransformOutput(fn_args.transform_output)

@@ -1,4 +1,4 @@
-"""The typed config of the taxi pipeline; `config.yaml` next to it holds the values."""
+"""Defines the taxi pipeline's config; `config.yaml` next to it has the values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from tfx_tpu_trainer.workbench.project import (
 
 
 class TaxiModelSettings(Settings):
-    """What `pipelines/taxi/model.py` finds in `params`.
+    """The settings in the `params` of `pipelines/taxi/model.py`.
 
     Attributes:
         embedding_size: Width of each categorical feature's embedding.
         hidden_units: Units of the deep half's layers.
         learning_rate: Adam's peak learning rate.
-        decay_steps: Steps over which the learning rate falls to zero along a cosine; all training
-            steps where null.
+        decay_steps: Steps over which the learning rate falls to zero along a cosine; all training steps if null.
     """
 
     embedding_size: Count = 8
@@ -34,10 +33,10 @@ class TaxiModelSettings(Settings):
 
 
 class BulkInferenceSettings(Settings):
-    """What BulkInferrer predicts with a blessed model.
+    """The settings of BulkInferrer, which predicts with a blessed model.
 
     Attributes:
-        splits: Splits of the raw examples that it predicts for.
+        splits: Splits of the raw examples to predict for.
     """
 
     splits: Annotated[Strings, Field(min_length=1)] = ("eval",)

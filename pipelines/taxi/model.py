@@ -34,9 +34,9 @@ def model_fn(
 
     Args:
         features: Transform's features, each of shape [batch].
-        labels: 1 where the tip is more than a fifth of the fare, int64 [batch]; None in predict.
+        labels: 1 if the tip is more than a fifth of the fare, else 0, int64 [batch]; None in predict.
         mode: One of `ModeKeys`.
-        params: The fields of `TaxiModelSettings`, `vocabulary_sizes`, and what `TPUEstimator` adds.
+        params: The fields of `TaxiModelSettings`, `vocabulary_sizes`, and those that `TPUEstimator` adds.
 
     Returns:
         The `TPUEstimatorSpec` of the mode.

@@ -1,4 +1,4 @@
-"""The taxi pipeline, declared once for every runner."""
+"""Declares the taxi pipeline once for every runner."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         schema=schema.outputs["schema"],
         force_tf_compat_v1=True,
         disable_statistics=True,
+        disable_analyzer_cache=True,  # No later run is given it.
         **components.preprocessing(config, "pipelines.taxi.transform.preprocessing"),
     )
     tuner = None
@@ -82,7 +83,7 @@ def model_params(config: Config, *, steps: int | None = None) -> dict[str, Any]:
 
     Args:
         config: The pipeline's config.
-        steps: Steps of the training. Defaults to `None`: those of the trainer.
+        steps: Steps of the training. Defaults to `None`, those of the trainer.
     """
     params = config.model.model_dump(mode="json")
     decay_steps = config.model.decay_steps or steps or config.trainer.train_steps
@@ -95,7 +96,7 @@ def bulk_model_spec() -> tfx.proto.ModelSpec:
 
 
 def evaluator_config(label_key: str) -> tfma.EvalConfig:
-    """Returns the stock Evaluator's config, without thresholds: it writes no blessing, and the gate alone decides.
+    """Returns the stock Evaluator's config, without thresholds: it writes no blessing, and only the gate decides.
 
     Args:
         label_key: The label in Transform's output; the model's `transform_features` signature

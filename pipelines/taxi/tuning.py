@@ -14,10 +14,10 @@ def search_space(hp: keras_tuner.HyperParameters) -> dict[str, Any]:
     """Declares the hyperparameters; the defaults are those of config.yaml.
 
     Args:
-        hp: keras-tuner's hyperparameters: of a trial, its values.
+        hp: keras-tuner's hyperparameters, for a trial with its values.
 
     Returns:
-        The params of the model_fn that the values stand for.
+        The params of the model_fn for these values.
     """
     layers = hp.Int("layers", 1, 3, default=2)
     widest = hp.Choice("widest_layer", [32, 64, 128], default=64)

@@ -128,6 +128,19 @@ def test_the_speed_leaves_out_an_evaluation_while_the_training_waits_and_so_do_i
     assert progress.seconds == {"train": pytest.approx(20), "evaluate": 300}
 
 
+def test_a_breakdown_adds_up_to_all_the_time_until_now():
+    clock = _Clock()
+    progress = Progress(clock=clock)
+    clock.now += 2
+    with progress.phase("train"):
+        clock.now += 20
+        with progress.phase("evaluate"):
+            clock.now += 300
+            assert progress.breakdown() == {"train": 20, "evaluate": 300, "rest": 2}
+            clock.now += 4
+    assert progress.breakdown() == {"train": 20, "evaluate": 304, "rest": 2}
+
+
 def test_the_end_says_the_last_step_where_it_ran_and_the_seconds_of_each_phase():
     clock = _Clock()
     progress, lines = _logged(clock)

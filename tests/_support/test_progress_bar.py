@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextlib.contextmanager
 def _terminal():
-    """Makes a terminal; gives its end for a program, and a function that closes that and returns what it was sent."""
+    """Makes a terminal; returns its end for a program, and a function that closes it and returns its input."""
     ours, theirs = pty.openpty()
     parts = []
 
@@ -66,13 +66,13 @@ def _train(folder, *, hooks=(), **options):
 
 
 def _plain(sent):
-    """Returns the text without what a terminal obeys."""
+    """Returns the text without terminal commands."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent).replace("\r", "\n")
 
 
 @pytest.fixture(scope="module")
 def on_cores():
-    """What a program's terminal was sent, and its standard output, which is a pipe."""
+    """Returns what a program sent to its terminal, and its standard output, which is a pipe."""
     with _terminal() as (stderr, sent):
         process = subprocess.run(
             [sys.executable, "-m", "tests._support.terminal_program"],

@@ -118,7 +118,7 @@ def test_why_a_host_takes_no_connection_is_returned():
     with _listening() as address:
         assert connection_error(address) is None
     assert isinstance(connection_error(_absent()), ConnectionRefusedError)
-    # A name that no host can have, which Python refuses before it asks for it.
+    # A name that no host can have, which Python rejects before any lookup.
     assert isinstance(connection_error("jobs..example:8099"), UnicodeError)
     with pytest.raises(ValueError, match="HOST:PORT"):
         connection_error("jobs.example")

@@ -213,7 +213,7 @@ def test_killed_at_any_moment_all_that_is_seen_is_whole(tmp_path):
 
 
 def _versions_seen(uri):
-    """What a reader that goes by the marker sees: the version of each file, or nothing."""
+    """Returns what a reader that relies on the marker sees: the version of each file, or nothing."""
     if not tf.io.gfile.exists(os.path.join(uri, "saved_model.pb")):
         return None
     names = whole_files.files_below(uri)
@@ -304,7 +304,7 @@ def test_nobody_waits_where_nothing_is_written_or_folders_are_renamed(tmp_path, 
 
 
 def test_a_folder_of_a_file_system_that_renames_them_is_renamed_at_once(tmp_path, monkeypatch):
-    # As hdfs:// does; the local one stands for it, asked by its scheme and through TensorFlow.
+    # Like hdfs://; the local file system replaces it, for its scheme and in TensorFlow.
     monkeypatch.setattr(file_systems, "_LOCAL", ("",))
     written, uri = (f"file://{tmp_path / name}" for name in ("written", "model"))
     _make_model(uri, "old")

@@ -35,7 +35,7 @@ def test_the_rounds_of_a_release_are_kept_and_their_ratios_to_the_original_drawn
     # The original's own ratios are 1, and a contender that failed has none.
     assert list(ratios["mlp"]) == ["ours"]
     assert ratios["mlp"]["ours"]["train_steps_per_second"] == pytest.approx(2.4)
-    assert ratios["mlp"]["ours"]["memory_mb"] == pytest.approx(1.1)
+    assert ratios["mlp"]["ours"]["memory_mb"] == pytest.approx(1.08)
     assert (folder / history.PLOT).read_bytes().startswith(b"\x89PNG")
 
 
@@ -85,7 +85,7 @@ PAGE = """# Speed
 
 Before.
 
-What was wanted, and what was found (0 of 0 reached).
+Targets and results (0 of 0 reached).
 
 Rounds: none.
 
@@ -121,7 +121,7 @@ def test_rounds_of_several_runs_count_together_and_the_rest_of_the_page_stays(pa
     )
     assert "Rounds: MLP, batch 64: 4; wide-and-deep, batch 512: 1." in text
     assert text.index("| MLP, batch 64 | ours / real, peak") < text.index("| wide-and-deep, batch")
-    assert text.startswith("# Speed\n\nBefore.\n\nWhat was wanted, and what was found (")
+    assert text.startswith("# Speed\n\nBefore.\n\nTargets and results (")
     assert text.endswith(" |\n\nAfter.\n")
     assert "old" not in text
     # What is written is what the next run replaces.

@@ -131,7 +131,7 @@ def test_what_this_process_takes_is_not_others():
             pass
         return 7
 
-    # Only this process can be told apart: on a busy machine the others have a share as well.
+    # Only this process can be distinguished; on a busy machine, others have a share, too.
     busy, ours = rounds._busy_seconds(), rounds._our_seconds()
     found, machine = watched(work)
     assert found == 7

@@ -21,8 +21,7 @@ from tfx import v1 as tfx
 from tfx.components.pusher import executor as pusher
 
 from tests.chaos import counted_model, data
-from tests.chaos.reports import report, report_to
-from tests.chaos.writes import Writes
+from tests.chaos.writes import Writes, report, report_to
 from tfx_tpu_trainer.components import TpuTrainerExecutor
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep
@@ -61,7 +60,7 @@ class Plan:
         rows: Rows to train on.
         steps: Steps of the training.
         batch: Rows of a step, a power of two.
-        check: Whether the export is checked, in processes of its own.
+        check: Whether the export is checked, in its own processes.
         evaluations: How many times training stops to evaluate, the last time at its end.
     """
 
@@ -141,8 +140,8 @@ def push(outputs: Path, destination: Path, *, pause_at: int | None = None) -> No
     """Executes TFX's Pusher on the trainer's model, counting writes.
 
     Args:
-        outputs: The trainer's folder; the pusher's artifact goes beside its own.
-        destination: Where a server looks for versions, beside the outputs.
+        outputs: The trainer's folder; the pusher's artifact goes next to the trainer's.
+        destination: Where a server looks for versions, next to the outputs.
         pause_at: Number of the write, from 1, before which the process pauses. A push lasts
             milliseconds, too short for a moment to be met. Defaults to `None`: it does not.
     """
@@ -157,17 +156,17 @@ def push(outputs: Path, destination: Path, *, pause_at: int | None = None) -> No
 
 
 def in_process(work: Callable[[], None], log: Path, pipe: int | None = None) -> int:
-    """Does some work in a process of its own, which has imported everything and has run nothing.
+    """Does some work in a separate process, which has imported everything but run nothing.
 
-    Forked, it need not import TensorFlow and TFX again, which takes longer than the work.
+    A forked process need not import TensorFlow and TFX again, which takes longer than the work.
 
     Args:
         work: What the process does.
         log: Where its output goes.
-        pipe: The end that it reports to. Defaults to `None`: nobody listens.
+        pipe: The end to which it reports. Defaults to `None`: it does not.
 
     Returns:
-        The process's id; it leads a group of its own.
+        The process's id; it leads its own group.
     """
     sys.stdout.flush()
     if process := os.fork():
@@ -191,8 +190,8 @@ def in_process(work: Callable[[], None], log: Path, pipe: int | None = None) -> 
 
 
 def _exit_code(work: Callable[[], None]) -> int:
-    """Runs what a program would run; returns its exit code."""
-    # Deterministic ops refuse to draw without a seed.
+    """Runs a program's work; returns its exit code."""
+    # Deterministic ops can't draw without a seed.
     tf.random.set_seed(7)
     tf.config.experimental.enable_op_determinism()
     _report_phases()

@@ -23,7 +23,7 @@ Values = Mapping[str, np.ndarray]
 
 
 def half_written(root: Path, *, thorough: bool, is_pushing: bool = False) -> list[str]:
-    """Looks through all files that bear the name by which somebody looks for them.
+    """Finds half-written files among those that have the name by which readers look for them.
 
     Args:
         root: Where to look; it may change meanwhile.
@@ -104,8 +104,7 @@ def read_values(index: Path) -> Values:
     """Reads all variables of a checkpoint.
 
     Args:
-        index: Its index file. What an input position holds beside its description is nothing that
-            Python could read.
+        index: Its index file. Python can read only the description of an input position.
     """
     reader = tf.train.load_checkpoint(str(index).removesuffix(".index"))
     types = reader.get_variable_to_dtype_map()
@@ -126,7 +125,7 @@ def unequal(values: Values, expected: Values) -> list[str]:
 
 
 def rows_problem(values: Values, plan: Plan, step: int) -> str | None:
-    """Tells what is wrong with the rows that a checkpoint has seen.
+    """Describes a problem with the rows that a checkpoint has seen, if any.
 
     Each epoch has each row once: no row has come twice as long as another one has not come once.
 
@@ -144,7 +143,7 @@ def rows_problem(values: Values, plan: Plan, step: int) -> str | None:
 
 
 def latest_checkpoint(root: Path) -> str | None:
-    """Finds the checkpoint that another attempt would go on from.
+    """Finds the checkpoint from which another attempt would continue.
 
     Args:
         root: The root of checkpoint folders.
@@ -157,7 +156,7 @@ def latest_checkpoint(root: Path) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """What a training and its push have left.
+    """The results of a training and its push.
 
     Attributes:
         checkpoint: Variables of the last checkpoint.
@@ -165,7 +164,7 @@ class Ending:
         pushed: Those of the newest pushed version.
         metrics: The metrics by name.
         files: The files of the model's folder.
-        leftovers: Temporary names and checkpoint folders that are still there.
+        leftovers: Temporary names and checkpoint folders that still exist.
         step: The last checkpoint's step.
     """
 
@@ -184,7 +183,7 @@ class Ending:
         Args:
             outputs: The folder of the artifacts.
             checkpoint_root: The root of checkpoint folders.
-            destination: Where versions were pushed to; `None` where nothing was.
+            destination: Folder of the pushed versions; `None` if nothing was pushed.
         """
         last = checkpoints.latest_checkpoint(str(outputs / "model_run"))
         if last is None:

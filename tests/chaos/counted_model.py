@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tests.chaos.data import ROW
-from tests.chaos.reports import report
+from tests.chaos.writes import report
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
 from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer
 
@@ -18,7 +18,7 @@ COUNTS = "rows_seen"
 
 
 class _StepsReported(LoopEndHook):
-    """Says which step was reached, as often as hooks are called."""
+    """Reports each step that hooks can see."""
 
     def begin(self) -> None:
         self._step = v1.train.get_global_step()
@@ -30,10 +30,10 @@ class _StepsReported(LoopEndHook):
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any]) -> Any:
-    """The model of params['pipeline'], and beside it the counts.
+    """The model of params['pipeline'], with the counts in addition.
 
-    They are counted by a gradient, which several cores add up by themselves: exact where the rows
-    of a batch are a power of two.
+    A gradient counts the rows, which several cores add up by themselves; it is exact if the rows of a batch are a power
+    of two.
     """
     features = dict(features)
     rows = tf.reshape(features.pop(ROW), [-1])

@@ -32,10 +32,10 @@ class Source:
     """A pipeline's data.
 
     Attributes:
-        read: Returns the first raw rows, as many as asked for.
+        read: Returns the requested number of raw rows, from the first on.
         preprocessing_fn: The pipeline's.
         label: The label in Transform's output.
-        dense: Whether each row has as many values of a feature as the others.
+        dense: Whether all rows have the same number of values of a feature.
     """
 
     read: Callable[[int], list[tf.train.Example]]
@@ -66,13 +66,13 @@ SOURCES = {
 
 
 def prepare(model: str, folder: Path, *, rows: int) -> None:
-    """Writes what ExampleGen, SchemaGen and Transform would have made; `inputs` reads it.
+    """Writes the outputs of ExampleGen, SchemaGen and Transform; `inputs` reads them.
 
-    It runs TensorFlow, so it is for a process of its own.
+    It runs TensorFlow, so it needs its own process.
 
     Args:
         model: The source's name.
-        folder: Where it goes.
+        folder: The folder to write into.
         rows: Rows to train on; a quarter as many are for evaluation.
     """
     source = SOURCES[model]

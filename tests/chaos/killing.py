@@ -27,8 +27,8 @@ class Kill:
     """A signal at a moment.
 
     Attributes:
-        phase: What the process is doing.
-        moment: How far it is with that: 0, just begun, to 1, done. A push is killed where it pauses.
+        phase: The process's phase.
+        moment: The progress of the phase, from 0 to 1. A push is killed at its pause.
         signal: SIGKILL or SIGTERM.
     """
 
@@ -41,9 +41,9 @@ def draw_kills(drawn: random.Random, count: int, plan: Plan) -> list[Kill]:
     """Draws the kills of one execution, in the order in which they can be made.
 
     Args:
-        drawn: The source of all chance.
-        count: How many.
-        plan: What is killed.
+        drawn: The random generator.
+        count: The number of kills.
+        plan: The training to kill.
     """
     possible = [phase for phase in PHASES if plan.check or phase != "check"]
     phases = drawn.choices(possible, [_WEIGHTS.get(phase, 1) for phase in possible], k=count)
@@ -56,7 +56,7 @@ def draw_kills(drawn: random.Random, count: int, plan: Plan) -> list[Kill]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a process has ended.
+    """The end of a process.
 
     Attributes:
         code: Its exit code; that of a signal is negative.
@@ -86,17 +86,17 @@ def run(
     seconds: Mapping[str, float],
     watch: Callable[[], None] = lambda: None,
 ) -> Ended:
-    """Runs a process, and kills it when the next kill's moment has come.
+    """Runs a process, and kills it at the moment of the next kill.
 
     Args:
         work: What the process does.
-        log: Where its output goes.
-        kills: The kills to choose from: those whose phase has passed are dropped. Defaults to none.
-        seconds: How long each phase takes where nobody kills.
+        log: The file for its output.
+        kills: The kills to make; those whose phase has passed are dropped. Defaults to none.
+        seconds: The duration of each phase without kills.
         watch: Called again and again while the process runs. Defaults to nothing.
 
     Returns:
-        How it has ended.
+        Its end.
     """
     reading, writing = os.pipe()
     process = in_process(work, log, writing)
@@ -113,7 +113,7 @@ def run(
                 watch()
             followed.kill_if_due()
     _, status = os.waitpid(process, 0)
-    # Processes that check an export outlive it, but for in a container.
+    # Processes that check an export outlive it, except in a container.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process, signal.SIGKILL)
     return followed.ended(os.waitstatus_to_exitcode(status))
@@ -189,7 +189,7 @@ class _Followed:
         )
 
     def _next(self) -> Kill | None:
-        """The kill of this phase; those of phases that have passed are dropped."""
+        """Returns the kill of this phase; drops those of phases that have passed."""
         rank = _RANKS[self._phase]
         while self._kills and _RANKS[self._kills[0].phase] < rank:
             self._kills.pop(0)

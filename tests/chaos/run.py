@@ -40,12 +40,12 @@ _ATTEMPTS = 100
 
 @dataclasses.dataclass
 class Tally:
-    """What a sweep has seen.
+    """The results of a sweep.
 
     Attributes:
         kills: Kills made, by "phase signal".
         restarts: Attempts after a kill.
-        manual_steps: Attempts that failed by themselves, so that somebody would have to look.
+        manual_steps: Attempts that failed by themselves, so a person would have to act.
         trainings: Trainings that ended well, with their pushes.
         equal: Those of them that left what the uninterrupted one left, to the last bit.
         rows_equal: Those that saw the same rows in each epoch.
@@ -78,7 +78,7 @@ class Tally:
     problems: list[str] = dataclasses.field(default_factory=list)
 
     def __add__(self, other: Tally) -> Tally:
-        """Returns what two sweeps have seen."""
+        """Returns the sum of two sweeps' results."""
         longest = ("sigkill_steps_lost", "sigterm_seconds")
         return Tally(
             **{
@@ -91,7 +91,7 @@ class Tally:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yields what is printed at the end."""
+        """Yields the lines to print at the end."""
         yield f"{'kills made':12}" + "".join(f"{number.name:>9}" for number in _SIGNALS)
         for phase in PHASES:
             made = [self.kills[f"{phase} {number.name}"] for number in _SIGNALS]
@@ -118,10 +118,10 @@ class Tally:
 
 
 class Execution:
-    """A training and the push of its model, begun anew after each kill.
+    """A training and the push of its model, started again after each kill.
 
-    The artifacts of all attempts have the same URIs, as where Kubernetes starts a pod again, or each
-    attempt has its own, as an orchestrator gives them.
+    The artifacts of all attempts have the same URIs, as when Kubernetes restarts a pod, or each attempt has its own, as
+    with an orchestrator.
     """
 
     def __init__(
@@ -151,12 +151,12 @@ class Execution:
 
         Args:
             kills: The kills, in order; those whose moment does not come are not made.
-            alone: The one that nobody has killed, for how long each phase takes. Defaults to `None`:
-                this is that one.
-            most: Kills to make, at most. Defaults to 0.
+            alone: The uninterrupted execution, for the duration of each phase. Defaults to `None`: this one is
+                uninterrupted.
+            most: The most kills to make. Defaults to 0.
 
         Returns:
-            What is there at the end; `None` where an attempt failed by itself.
+            The results at the end; `None` if an attempt failed by itself.
         """
         outputs, left = self._folder, tuple(kills)
         seconds = alone.seconds if alone else {}
@@ -193,7 +193,7 @@ class Execution:
                 self._tally.manual_steps += 1
                 self.problem(f"the {component} ended with {ended.code} by itself")
                 return None
-            # The pusher prepares itself as well, in no time.
+            # The pusher's own preparation takes no time.
             self.seconds = {**ended.seconds, **self.seconds}
             self.writes[component] = len(ended.writes)
         self._look_for_halves(thorough=True)
@@ -202,7 +202,7 @@ class Execution:
         return Ending.read(outputs, self._checkpoints, self._destination)
 
     def problem(self, text: str) -> None:
-        """Takes note of a broken promise; the folder is then left for whoever looks into it."""
+        """Records a broken promise; the folder is then kept for inspection."""
         self._tally.problems.append(f"{self._folder}: {text}")
 
     def _outputs(self) -> Path:
@@ -249,11 +249,11 @@ class Sweep:
         self.tally = Tally()
 
     def run(self, kills: int, pauses: int | None) -> None:
-        """Makes its share of so many kills, and of so many pauses of the quickest plan.
+        """Makes its share of a number of kills, and of pauses of the quickest plan.
 
         Args:
-            kills: How many of all jobs.
-            pauses: How many of all jobs; `None` pauses at each write.
+            kills: The number for all jobs.
+            pauses: The number for all jobs; `None` pauses at each write.
         """
         kills = len(range(self._job, kills, self._jobs))
         left_alone: dict[Plan, tuple[Ending, Execution]] = {}
@@ -356,10 +356,10 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes a sweep and prints what it has seen, up to Ctrl-C where that ends it.
+    """Makes a sweep and prints its results, up to a Ctrl-C.
 
     Returns:
-        0 where all promises were kept.
+        0 if all promises were kept.
     """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100)
@@ -400,7 +400,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             for place in given.places.split(",")
         ]
-    # Also where a shell has started this in the background, and ignores it.
+    # Even if a shell has started this in the background, and ignores it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def run_sweep(job: int) -> Tally:

@@ -34,6 +34,7 @@ def _assert_promises_kept(seen, *, kills, pauses):
     assert seen["problems"] == []
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("kills", "pauses", "seed"),

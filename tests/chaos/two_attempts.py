@@ -21,8 +21,8 @@ def training(plan: Plan, folder: Path, *, pause_at: int | None = None) -> None:
     """Trains, counting writes.
 
     Args:
-        plan: What is trained.
-        folder: Where everything goes, at the places that `run.Execution` gives it.
+        plan: The training.
+        folder: The folder for all files, at the places that `run.Execution` gives them.
         pause_at: Number of the write, from 1, before which the process pauses. Defaults to `None`:
             it does not.
     """
@@ -33,11 +33,11 @@ def training(plan: Plan, folder: Path, *, pause_at: int | None = None) -> None:
 def older_and_newer(
     plan: Plan, folder: Path, pauses: tuple[int, int | None], expected: Ending
 ) -> list[str]:
-    """Pauses an older attempt, starts a newer one, and lets the older one go on.
+    """Pauses an older attempt, starts a newer one, and lets the older one continue.
 
     Args:
-        plan: What is trained.
-        folder: Where everything of both goes.
+        plan: The training.
+        folder: The folder for the files of both.
         pauses: Number of the older one's write before which it is paused, and of the newer one's
             before which that is paused until the older one has ended; with `None` it has ended before.
         expected: What one of them leaves alone, without a push.
@@ -68,7 +68,7 @@ def older_and_newer(
         if not older.code or "Another attempt at this training" not in older.last_error:
             problems.append(f"the older one ended with {older.code}: {older.log}")
     elif older.code and newer.code:
-        # Neither had the folder, so that either may take it from the other.
+        # Neither had the folder, so either may take it from the other.
         problems.append(f"neither has ended well: {older.log}, {newer.log}")
     return problems
 
@@ -81,7 +81,7 @@ def _unequal(folder: Path, expected: Ending) -> list[str]:
 
 
 class _Attempt:
-    """An attempt that runs to its pause, or to its end where that comes before."""
+    """An attempt that runs to its pause, or to its end if that comes before."""
 
     def __init__(self, plan: Plan, folder: Path, log: str, pause_at: int | None) -> None:
         self._folder, self.log = folder, folder / log
@@ -104,7 +104,7 @@ class _Attempt:
 
     @property
     def last_error(self) -> str:
-        """The last line of its log that tells an error."""
+        """Returns the last line of its log with an error."""
         lines = [line for line in self.log.read_text().splitlines() if "Error: " in line]
         return lines[-1] if lines else ""
 
@@ -122,7 +122,7 @@ class _Attempt:
 
 
 def _owner(folder: Path) -> str | None:
-    """The record of who trains in the checkpoint folder."""
+    """Returns the record of the attempt that trains in the checkpoint folder."""
     for path in (folder / "checkpoints" / NODE).glob(f"*/{RECORD_FILE}"):
         with contextlib.suppress(FileNotFoundError):
             return path.read_text()

@@ -25,7 +25,7 @@ def titanic_csv(path: str) -> str:
     """Writes passengers like those of Titanic's train.csv: its columns, spellings, number of rows.
 
     Args:
-        path: Where; a file that is there already is left alone.
+        path: The file's path; an existing file is kept.
 
     Returns:
         The path.

@@ -81,8 +81,8 @@ def test_a_wrong_call_is_one_line_and_2(words, refused):
     assert len(ended.stderr.splitlines()) == 1
 
 
-# Runs a file or module as the command does, without what it installs (TensorFlow takes seconds); with --repair where
-# the first word says so.
+# Runs a file or module like the command, without the installation (TensorFlow takes seconds); with --repair if that is
+# the first word.
 _RUN = """
 import functools, os, sys
 from tfx_tpu_trainer.compat import _program as program
@@ -241,7 +241,7 @@ ERRORS = {
             "program.py": (
                 f"{_TF}from tpu_cluster_resolver import TPUClusterResolver\nTPUClusterResolver('a')\n"
             ),
-            # Of TensorFlow's file's name, and it fails alike: the real one takes seconds to import.
+            # It has the name of TensorFlow's file, and fails in the same way: the real one takes seconds to import.
             "tpu_cluster_resolver.py": (
                 "import urllib.request\n"
                 "def TPUClusterResolver(tpu): urllib.request.urlopen('http://localhost:1')\n"

@@ -232,11 +232,11 @@ def test_keras_2_makes_estimators_with_ours(tmp_path):
 
 
 def _state() -> dict[str, object]:
-    """What an installation touches."""
+    """Returns the state that an installation changes."""
     modules = {
         name: module
         for name, module in sys.modules.items()
-        # Copies of TensorFlow's own API modules, which any import of such a name leaves.
+        # Copies of TensorFlow's own API modules, which any import by such a name leaves.
         if not name.startswith(("tensorflow.compat", "tensorflow.keras"))
     }
     api = [tf, tf.compat.v1, tf.compat.v2, tf.compat.v1.tpu.experimental]
@@ -367,6 +367,8 @@ def test_keras_2_is_chosen_while_it_can_be(monkeypatch, caplog):
     assert "\n" not in line
 
     monkeypatch.delitem(sys.modules, "keras._tf_keras")
+    # Another test may have imported it.
+    monkeypatch.delitem(sys.modules, "tensorflow.keras", raising=False)
     monkeypatch.delitem(sys.modules, "tensorflow")
     choose_keras_2(warns=True)
     assert os.environ["TF_USE_LEGACY_KERAS"] == "1"

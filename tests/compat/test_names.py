@@ -211,7 +211,7 @@ print(util.Checkpoint is tf.train.Checkpoint, NoDependency.__module__)
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """What both programs print, one after the other: a process takes seconds to import TensorFlow."""
+    """Returns the output of both programs: a process takes seconds to import TensorFlow."""
     ended = subprocess.run(
         [sys.executable, "-c", LAYERS + TRACKING], capture_output=True, text=True, check=False
     )

@@ -110,7 +110,7 @@ def test_the_guides_keras_model_runs_unedited(tmp_path):
     "arguments",
     [
         pytest.param((), id="host", marks=pytest.mark.sweep),
-        pytest.param(("--emulate", "2", "--use_tpu"), id="cores"),
+        pytest.param(("--emulate", "2", "--use_tpu"), id="cores", marks=pytest.mark.matrix),
     ],
 )
 def test_the_examples_of_tpu_estimators_page_run(tmp_path, arguments):

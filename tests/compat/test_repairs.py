@@ -77,7 +77,7 @@ def test_a_module_s_are_those_of_its_package(project, monkeypatch):
 
 def test_libraries_are_nobody_s(monkeypatch):
     library = sysconfig.get_path("stdlib")
-    # A file that stands among installed ones is a program alone; a package, as a whole.
+    # A file among installed ones is a program by itself; a package, as a whole.
     assert files_of_module("this").roots == (f"{library}/this.py",)
     assert click.__file__ in files_of_module("click.core")
     assert pytest.__file__ not in files_of_module("click.core")
@@ -131,7 +131,7 @@ def test_what_is_left_to_be_edited_is_shown_each_time(capsys):
     original = "import tensorflow as tf\nx = tf.contrib.nccl\n"
     for _ in range(2):
         repairs = Repairs(OwnFiles([]), shown=True)
-        # TensorFlow's behaviour is to stay: this process goes on with other tests.
+        # TensorFlow's behaviour must stay, since this process runs other tests.
         repairs._tensorflow = 2
         repairs.text_to_run("program.py", original)
         assert (
@@ -193,7 +193,7 @@ def test_a_text_that_can_not_be_laid_out_is_as_it_was_repaired():
     assert keep_lines(original, repaired) == repaired
 
 
-# In both versions of TensorFlow, so that its behaviour stays as it is.
+# In both versions of TensorFlow, so its behaviour stays as it is.
 MODULE = '''"""A module."""
 import tensorflow as tf
 

@@ -98,7 +98,7 @@ class BeamProcesses(contextlib.ExitStack):
         return self._start(name, "python", "-m", module, f"--service_port={port}")
 
     def start_driver(self, heap: str, main: str, *words: str) -> None:
-        """Starts Beam's job server and waits until it is there."""
+        """Starts Beam's job server and waits until it answers."""
         self._java(
             "job_server",
             heap,

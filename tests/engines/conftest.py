@@ -34,7 +34,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def note(request: pytest.FixtureRequest):
-    """Adds a line to what the run says at its end."""
+    """Adds a line to the run's final report."""
     return request.config.stash[_NOTES].append
 
 

@@ -1,4 +1,4 @@
-"""Hosts with addresses of their own on this machine: network namespaces, joined by a bridge."""
+"""Hosts with their own addresses on this machine: network namespaces, joined by a bridge."""
 
 import contextlib
 import itertools
@@ -10,13 +10,13 @@ import pytest
 
 from tests.engines import tools
 
-# Of the block that RFC 2544 keeps for measurements, so that no real network has them.
+# Of the block that RFC 2544 keeps for measurements, so no real network has them.
 _SUBNET = "198.18.77"
 _numbers = itertools.count()
 
 
 def skip_without_namespaces() -> None:
-    """Skips the test that runs where no network namespace can be made."""
+    """Skips the running test if no network namespace can be made."""
     tools.skip_without("ip")
     name = f"try{os.getpid()}"
     made = subprocess.run(
@@ -44,7 +44,7 @@ class HostNetwork:
         return ["ip", "netns", "exec", self._of(host), *command]
 
     def set_link(self, host: int, *, up: bool) -> None:
-        """Puts the link between a host and all others up or down; who is on it is told nothing."""
+        """Puts the link between a host and all others up or down, without notice to the host."""
         _ip("link", "set", self._link(host), "up" if up else "down")
 
     def make(self) -> None:

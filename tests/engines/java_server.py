@@ -18,12 +18,12 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 # Kept between runs; `make clean` removes it.
 CACHE = REPOSITORY / ".make" / "engines"
 DOWNLOAD_SECONDS = 600
-# No version of its own: what Maven brings along on this machine is there without a network.
+# Without a version: the one that Maven brings along on this machine is available without a network.
 _GOAL = "dependency:copy-dependencies"
 
 
 class UnavailableError(Exception):
-    """A library cannot be had here: there is no network, or the repository does not have it."""
+    """A library is not available here: there is no network, or the repository does not have it."""
 
 
 def fetch(pom: pathlib.Path, **versions: str) -> pathlib.Path:
@@ -124,7 +124,7 @@ class JavaServer:
         return self._call(self.address, None)
 
     def predict(self, instances: Sequence[Any], **request: Any) -> Any:
-        """Asks for predictions, as one asks TensorFlow Serving, in its row format."""
+        """Requests predictions from TensorFlow Serving, in its row format."""
         body = json.dumps({"instances": list(instances), **request}).encode()
         return self._call(f"{self.address}:predict", body)["predictions"]
 

@@ -1,4 +1,4 @@
-"""Trainings of several hosts, each with an address of its own, whose links go down and whose processes are killed."""
+"""Trainings of several hosts, each with its own address, whose links go down and whose processes are killed."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ PARAMETER_SERVER = ("chief0", "worker0", "ps0", "evaluator0")
 
 
 class Training:
-    """The tasks of one training, each on a host of its own."""
+    """The tasks of one training, each on its own host."""
 
     def __init__(self, network: HostNetwork, tasks: Sequence[str], folder: Path, **arguments: Any):
         self.network, self.tasks, self.folder = network, tasks, folder
@@ -70,7 +70,7 @@ class Training:
         self._wait_until(lambda: self.step >= step)
 
     def wait_for_steps_of(self, task: str) -> None:
-        """Waits until a task has logged a step of its own."""
+        """Waits until a task has logged its own step."""
         self._wait_until(lambda: "step = " in (self.folder / f"{task}.log").read_text())
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
@@ -100,7 +100,7 @@ class Training:
             self._processes[task].wait()
 
     def last_error(self, task: str) -> str:
-        """The line in which a task says why it ended."""
+        """Returns the line with the reason for a task's end."""
         lines = (self.folder / f"{task}.log").read_text().splitlines()
         return next(line for line in reversed(lines) if "Error: " in line)
 

@@ -1,4 +1,4 @@
-"""docs/notebooks/pipeline.ipynb in a kernel of its own, as Jupyter runs it: a whole pipeline, which takes a while."""
+"""docs/notebooks/pipeline.ipynb in its own kernel, as Jupyter runs it: a whole pipeline, which takes a while."""
 
 import copy
 
@@ -70,6 +70,6 @@ def test_the_repository_keeps_what_is_shown(executed, folder):
         [words_of(_html(cell)) for cell in code_cells(each)]
         for each in (notebook, kept("pipeline"))
     )
-    # Weights are drawn anew: the numbers differ from run to run.
+    # Weights are random, so the numbers differ from run to run.
     assert shown == said
     assert sum(map(bool, said)) == 6

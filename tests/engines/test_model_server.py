@@ -91,7 +91,7 @@ def test_real_rides_by_named_features_are_predicted_as_in_python(
 ) -> None:
     specs = signatures["predict_raw"].structured_input_signature[1]
     instances = [_raw_instance(row, specs) for row in rows]
-    # JSON's NaN, which TensorFlow Serving reads too, stands where a ride has no value.
+    # JSON's NaN, which TensorFlow Serving reads, replaces missing values of a ride.
     assert "NaN" in json.dumps(instances)
     answers = server.predict(instances, signature_name="predict_raw")
     found = [answer["probability"] for answer in answers]

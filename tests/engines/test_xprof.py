@@ -1,4 +1,4 @@
-"""XProf itself on a preflight's profile: its server's answers, from a process and packages of its own.
+"""XProf itself on a preflight's profile: its server's answers, from its own process and packages.
 
 XProf's packages do not go with TensorFlow 2.16's, so it has an environment apart: `make xprof`.
 """
@@ -24,9 +24,9 @@ MODULE = f"{RUN}(1)"
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory):
-    """A step's report and a function that asks XProf's server about its profile."""
+    """Returns a step's report, and a function that queries XProf's server about its profile."""
     if not XPROF.exists():
-        pytest.skip("xprof is missing: make xprof puts it into an environment of its own")
+        pytest.skip("xprof is missing: make xprof puts it into its own environment")
     folder = tmp_path_factory.mktemp("profile")
     _, of_step = profile_layers(str(folder))
     (address,) = free_ports(1)

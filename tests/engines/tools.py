@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-# Command that tells the version -> its form, and where the tool comes from.
+# Command that prints the version -> its form, and the tool's source.
 _TOOLS = {
     "java": (("java", "-version"), r'version "([^"]+)"', "a JRE, 11 or newer"),
     "javac": (("javac", "-version"), r"javac (\S+)", "a JDK, 11 or newer"),
@@ -19,7 +19,7 @@ _TOOLS = {
     "ip": (
         ("ip", "-Version"),
         r"iproute2-([\d.]+)",
-        "what makes hosts with addresses of their own",
+        "what makes hosts with their own addresses",
     ),
 }
 _PACKAGES = {
@@ -38,12 +38,12 @@ KUBEFLOW_COMPILER = (
 
 @functools.cache
 def version(tool: str) -> str | None:
-    """The version of a tool on PATH; None where it is not there."""
+    """Returns the version of a tool on PATH; None if it is missing."""
     command, form, _ = _TOOLS[tool]
     if shutil.which(command[0]) is None:
         return None
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    # Java tells its version on stderr; Maven writes it bold.
+    # Java prints its version on stderr; Maven writes it bold.
     found = re.search(form, ended.stdout + ended.stderr)
     return found[1] if found else None
 
@@ -57,7 +57,7 @@ def missing(tool: str) -> str:
 
 
 def report() -> list[str]:
-    """One line for each tool: its version, or where it comes from."""
+    """Returns one line for each tool: its version, or its source."""
     return [f"{tool} {version(tool)}" if version(tool) else missing(tool) for tool in _TOOLS]
 
 

@@ -1,5 +1,9 @@
-"""A model that remembers the rows it has seen: how often each, and in which order."""
+"""A model that remembers the rows it has seen: how often each, and in which order.
 
+As a program it trains: `python -m tests.estimator.counting_model FOLDER STEPS emulated|host`.
+"""
+
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -115,3 +119,19 @@ def assert_equal(trained: Any, expected: Any) -> None:
     assert got.keys() == wanted.keys()
     for name, value in wanted.items():
         np.testing.assert_array_equal(got[name], value, err_msg=name)
+
+
+def main(folder: str, steps: str, place: str) -> None:
+    """Trains to a step."""
+    options = {"config": {"save_checkpoints_steps": 20, "tf_random_seed": 2}}
+    if place == "emulated":
+        options["use_tpu"] = True
+        options["config"] |= {
+            "master": "emulated",
+            "tpu_config": tpu.TPUConfig(num_shards=2, iterations_per_loop=5),
+        }
+    estimator(folder, **options).train(shuffled, max_steps=int(steps))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

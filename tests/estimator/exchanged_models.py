@@ -1,4 +1,4 @@
-"""Two small models with every optimizer, trained alike by the original's TPUEstimator and by ours.
+"""Two small models with every optimizer, trained in the same way by the original's TPUEstimator and by ours.
 
 Also a program: it trains and prints what came of it, in whichever environment it runs.
 

@@ -1,7 +1,7 @@
 """A linear model with fixed initial values, whose training is known by formula.
 
 Plain TensorFlow 1 style code that runs unchanged on the original's TPUEstimator
-(`record_original.py`) and on ours.
+(`original_facts.py`) and on ours.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,9 +1,20 @@
-"""What a TPUEstimator leaves behind, as JSON values: read from the original's and from ours."""
+"""What a TPUEstimator leaves behind, as JSON values: read from the original's and from ours.
+
+As a program it records the original's, as `original_runs.json`. That needs TensorFlow 2.15, the last with an estimator;
+run it by hand from the repository's root whenever this file or `linear_model.py` changes:
+
+    uv venv --python 3.10 /tmp/original
+    uv pip install --python /tmp/original/bin/python tensorflow==2.15.1
+    PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.original_facts
+"""
 
 import functools
 import glob
+import json
 import os
+import pathlib
 import re
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -150,3 +161,32 @@ def run_facts(tpu: Any, optimizer: str, folder: str) -> dict[str, Any]:
         },
         "files": sorted({re.sub(r"[-.]\d.*", "", name) for name in os.listdir(folder)}),
     }
+
+
+RECORDING = pathlib.Path(__file__).with_name("original_runs.json")
+
+
+def _record_places(tpu: Any) -> dict[str, Any]:
+    places = {}
+    for name, tf_config in TF_CONFIGS.items():
+        os.environ["TF_CONFIG"] = json.dumps(tf_config)
+        places[name] = {
+            "estimator": place_facts(tf.estimator.RunConfig),
+            "tpu": place_facts(tpu.RunConfig),
+        }
+    del os.environ["TF_CONFIG"]
+    return places
+
+
+def main() -> None:
+    tpu = tf.compat.v1.estimator.tpu
+    runs = {}
+    for optimizer in linear_model.OPTIMIZERS:
+        with tempfile.TemporaryDirectory() as folder:
+            runs[optimizer] = run_facts(tpu, optimizer, folder)
+    recording = {"tensorflow": tf.__version__, "runs": runs, "places": _record_places(tpu)}
+    RECORDING.write_text(json.dumps(recording, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

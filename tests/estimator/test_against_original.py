@@ -1,4 +1,4 @@
-"""Ours against what `record_original.py` recorded of the original."""
+"""Ours against what `original_facts.py` recorded of the original."""
 
 import itertools
 import json

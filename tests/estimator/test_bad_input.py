@@ -319,7 +319,7 @@ def test_what_a_session_can_not_open_with_is_named_in_a_line(tmp_path, place, mo
     "estimator",
     "an input of unknown rank, on cores",
     "must have an axis 0 to split over the replicas, but its shape is unknown",
-    "tell it in input_fn with tf.ensure_shape",
+    "set it in input_fn with tf.ensure_shape",
 )
 def test_an_input_of_unknown_rank_is_told_of(tmp_path, mode, refused):
     def input_fn(params):

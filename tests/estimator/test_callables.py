@@ -2,7 +2,7 @@ import functools
 
 import pytest
 
-from tfx_tpu_trainer.estimator._callables import (
+from tfx_tpu_trainer.estimator._user_calls import (
     argument_names,
     call_with,
     check_model_fn,
@@ -15,14 +15,6 @@ def _decorated(function):
     @functools.wraps(function)
     def decorator(*args, **kwargs):
         return function(*args, **kwargs)
-
-    return decorator
-
-
-def _decorated_by_position(function):
-    @functools.wraps(function)
-    def decorator(*args):
-        return function(*args)
 
     return decorator
 
@@ -50,10 +42,6 @@ class _Model:
 
     @_decorated
     def decorated(self, mode, features, labels):
-        return features, labels, mode
-
-    @_decorated_by_position
-    def by_position(self, features, labels, mode, *, extra=None):
         return features, labels, mode
 
     @classmethod
@@ -96,7 +84,6 @@ def _open(features, *args, mode=None, **kwargs):
         (functools.partial(_bound, rate=0.1, layers=3), ("features", "labels", "mode")),
         (_open, ("features", "mode")),
         (_Model().decorated, ("mode", "features", "labels")),
-        (_Model().by_position, ("features", "labels", "mode")),
         (_decorated(_full), ("features", "labels", "mode", "params", "config")),
         (_Decorator(_full), ("features", "labels", "mode", "params", "config")),
         # What a decorator names itself is what it takes, whatever it decorates.
@@ -136,12 +123,10 @@ def _with_default_between(features, rate=0.1, labels=None, /, mode=None):
         functools.partial(_three),
         functools.partial(lambda rate, labels, features, mode: (features, labels, mode), 0.1),
         _Model().decorated,
-        _Model().by_position,
         _Model.of_class,
         _Model.static,
         _decorated(_three),
         _decorated(_decorated(_keyword_only)),
-        _decorated_by_position(_positional_only),
         _decorated_without_params(_three),
         _Decorator(_three),
         functools.lru_cache(_three),

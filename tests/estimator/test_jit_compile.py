@@ -125,7 +125,7 @@ def test_a_second_call_goes_on_from_the_first(tmp_path):
     estimator = _train(tmp_path, optimizer="sgd", steps=30, jit_compile=True)
     estimator.train(_full_batches(), max_steps=100)
     assert estimator.get_variable_value("global_step") == 100
-    # The input starts anew with each call.
+    # The input restarts with each call.
     batches = linear_model.batches(BATCH, epochs=14)
     *_, (_, weights, _) = linear_model.descend([*batches[:30], *batches[:70]])
     np.testing.assert_allclose(

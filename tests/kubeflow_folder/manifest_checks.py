@@ -18,7 +18,7 @@ FOLDER = ROOT / "kubeflow"
 
 
 def load(name: str) -> ModuleType:
-    """Imports a script of the folder under a name of its own."""
+    """Imports a script of the folder under its own name."""
     module_name = f"kubeflow_script_{name}"
     spec = importlib.util.spec_from_file_location(module_name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)

@@ -99,7 +99,7 @@ def _pins(lock: str) -> set[str]:
 
 
 def _installed(lock: str, python: str) -> set[str]:
-    """What a lock installs on CPython: its markers may say more of other interpreters than another lock's."""
+    """Returns the packages that a lock installs on CPython; the locks' markers may differ for other interpreters."""
     environment = {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -210,7 +210,7 @@ def test_the_image_has_the_versions_that_are_tested(image: Image) -> None:
         assert _installed(image.lock, python) <= _installed(image.tested, python)
     versions = _versions(image.lock)
     assert versions["tfx"].startswith(f"{image.line}.")
-    # What a component's command imports, beside the package; the last one is the Tuner's.
+    # The imports of a component's command, in addition to the package; the last one is the Tuner's.
     commands = {"tfx", "tensorflow", "kfp-pipeline-spec", "pyyaml", "keras-tuner"}
     assert commands <= versions.keys()
 
@@ -254,7 +254,7 @@ def test_containers_run_as_a_user_that_is_not_root_and_that_kubernetes_can_tell(
 
 
 def _driver_step(tmp_path: Path, checksum: str | None) -> subprocess.CompletedProcess[str]:
-    """Runs the script that installs the TPU's driver, with a page of its own and a small wheel there."""
+    """Runs the script that installs the TPU's driver, with its own page and a small wheel there."""
     app = tmp_path / "app"
     (app / "venv" / "bin").mkdir(parents=True)
     program = app / "venv" / "bin" / "python"

@@ -151,7 +151,7 @@ def test_kserve_on_a_tpu() -> None:
     assert (
         predictor["volumes"][0]["configMap"]["name"] == documents["ConfigMap"]["metadata"]["name"]
     )
-    # What KServe's own runtime says already.
+    # Arguments that KServe's own runtime already sets.
     assert not [word for word in model["args"] if word.startswith(("--model_", "--port"))]
     # The rest of a predictor is a pod and a container, which the client knows.
     container = {

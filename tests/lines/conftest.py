@@ -28,7 +28,7 @@ class Line:
     tfx: str
 
     def run(self, *words: str, **environment: str) -> str:
-        """Runs its Python on the checkout and gives what it prints."""
+        """Runs its Python on the checkout and returns the output."""
         ended = subprocess.run(
             [self.python, *words],
             cwd=environment.pop("cwd", REPOSITORY),

@@ -1,4 +1,4 @@
-"""What one line of TFX does with a model that the other goes on with; run by the tests under either line's Python.
+"""Handles a model in one line of TFX, for the other to continue with; run by the tests under either line's Python.
 
     python -m tests.lines.one_side train FOLDER STEPS
     python -m tests.lines.one_side export FOLDER TARGET

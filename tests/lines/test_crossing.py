@@ -1,6 +1,11 @@
-"""What one line of TFX writes, the other reads: exported models, checkpoints, a wheel, the numbers of a pipeline."""
+"""What one line of TFX writes, the other reads: exported models, checkpoints, a wheel, the numbers of a pipeline.
 
+Tests that cannot run on the newest line stand in a table.
+"""
+
+import importlib.metadata
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import excused
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun, command
 from tfx_tpu_trainer.workbench.history.report import RunReport
@@ -107,7 +113,7 @@ def test_one_wheel_installs_and_imports_on_both(here, there, tmp_path):
     for line in (here, there):
         target = tmp_path / line.tfx
         line.run(*f"-m pip install --no-deps --no-index --target {target} {wheel}".split())
-        # -P: not what is in the working folder.
+        # -P excludes the working folder.
         imported = line.run(
             "-c", IMPORT_CHECK, str(target), PYTHONPATH=str(target), cwd=str(tmp_path)
         )
@@ -130,3 +136,39 @@ def test_the_taxi_pipeline_measures_the_same_on_both(
     assert ours.eval_metrics.keys() == other.eval_metrics.keys()
     for name, value in other.eval_metrics.items():
         assert ours.eval_metrics[name] == pytest.approx(value, abs=1e-3), name
+
+
+def _tests(path: Path) -> list[str]:
+    return re.findall(r"^ *def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def _named(row: str) -> list[str]:
+    """The tests that a row stands for."""
+    file, _, name = row.partition("::")
+    tests = _tests(REPOSITORY / file)
+    return [test for test in tests if not name or test == name]
+
+
+def test_each_row_names_tests_that_are_there():
+    for row in excused.rows():
+        assert _named(row), row
+
+
+def test_they_are_at_most_two_in_a_hundred():
+    every = sum(len(_tests(path)) for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    assert every > 1000
+    assert sum(len(_named(row)) for row in excused.rows()) <= 0.02 * every
+
+
+def test_a_row_excuses_a_test_its_parameters_and_a_whole_file():
+    rows = {"tests/a.py::test_x": "why", "tests/b.py": "because"}
+    assert excused.reason("tests/a.py::test_x", rows) == "not on TFX 1.21: why"
+    assert excused.reason("tests/a.py::test_x[1-2]", rows) == "not on TFX 1.21: why"
+    assert excused.reason("tests/a.py::test_xy", rows) is None
+    assert excused.reason("tests/b.py::test_y", rows) == "not on TFX 1.21: because"
+
+
+def test_rows_hold_on_the_newest_line_only(monkeypatch):
+    for version, found in (("1.21.0", excused.rows()), ("1.16.0", {}), ("1.2.1", {})):
+        monkeypatch.setattr(importlib.metadata, "version", lambda name, v=version: v)
+        assert excused.rows_here() == found

@@ -84,7 +84,7 @@ def _metrics(folder: Path) -> dict[Any, dict[str, float]]:
 
 
 def predictions(folder: Path) -> dict[bytes, float]:
-    """What a BulkInferrer has predicted for each row."""
+    """Returns a BulkInferrer's predictions for each row."""
     logs = [
         prediction_log_pb2.PredictionLog.FromString(record).predict_log
         for record in _records(folder)
@@ -152,7 +152,7 @@ def taxi_components(root: Path) -> dict[str, Any]:
 
 
 def artifact(kind: Any, uri: Path) -> Any:
-    """An artifact that lies in a folder; one of examples has the pipeline's splits."""
+    """Returns an artifact in a folder; one of examples has the pipeline's splits."""
     made = kind()
     made.uri = str(uri)
     if "split_names" in (kind.PROPERTIES or {}):
@@ -163,13 +163,13 @@ def artifact(kind: Any, uri: Path) -> Any:
 def run_component(
     component: Any, inputs: Mapping[str, Path], folder: Path, beam_arguments: Sequence[str]
 ) -> Path:
-    """Runs a component's own executor, as a container of its own would.
+    """Runs a component's own executor, like its container.
 
     Args:
         component: One of `taxi_components`.
         inputs: The folder of each input.
         folder: Where the outputs are written, each in a folder of its key.
-        beam_arguments: Where its Beam job runs.
+        beam_arguments: Arguments that decide where its Beam job runs.
 
     Returns:
         `folder`.

@@ -16,7 +16,7 @@ def Train(  # noqa: N802
     model_run: _dsl.OutputArtifact[_artifacts.ModelRun],
     seed: _dsl.Parameter[int],
 ):
-    """Writes a model, and one that was trained in a folder of its own."""
+    """Writes a model, and one that was trained in its own folder."""
     for artifact in (model, model_run):
         Path(artifact.uri).mkdir(parents=True, exist_ok=True)
         (Path(artifact.uri) / "weights").write_bytes(bytes([seed]) * 1000)

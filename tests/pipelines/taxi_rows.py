@@ -15,7 +15,7 @@ UNSEEN = {"payment_type": b"Shells", "company": "Früher & Söhne".encode()}
 
 
 def random_rides(rides: Sequence[tf.train.Example], count: int) -> list[tf.train.Example]:
-    """Rides whose values come from rides drawn at random, each from another one.
+    """Makes rides with random values, each from another real ride.
 
     Each value but the fare is missing from some; some words are in no vocabulary. No two fares are
     the same: rides can be told apart by what Transform makes of them.
@@ -53,7 +53,7 @@ def transform(rides: Sequence[tf.train.Example], transform_graph: str, folder: P
 
 
 def values(ride: tf.train.Example, name: str) -> list:
-    """The values of a feature; none where it is missing."""
+    """Returns the values of a feature; none if it is missing."""
     if name not in ride.features.feature:
         return []
     feature = ride.features.feature[name]

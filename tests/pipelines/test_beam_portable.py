@@ -144,7 +144,7 @@ class PortableBeam:
 
     Attributes:
         arguments: Beam arguments that send a job there.
-        pool_log: What the pool says; it names each worker that it starts.
+        pool_log: The pool's output; it names each worker that it starts.
         most_at_once: The largest number of worker processes seen at the same time, in a list of one.
     """
 
@@ -160,10 +160,10 @@ class PortableBeam:
 
 @contextlib.contextmanager
 def portable_beam(folder: Path) -> Iterator[PortableBeam]:
-    """Starts both programs, as docs/beam.md says, and ends them.
+    """Starts both programs, as in docs/beam.md, and ends them.
 
     Args:
-        folder: Where they log to and stage files.
+        folder: The folder for their logs and staged files.
     """
     port_file, pool_log = folder / "job_service.port", folder / "worker_pool.log"
     pool_port = _free_port()

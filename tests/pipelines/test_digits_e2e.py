@@ -26,7 +26,7 @@ from tfx_tpu_trainer.workbench.project.roots import Root
 
 
 def folders(root: Path, component: str) -> set[Path]:
-    """The artifact folders of a component, as they stand on disk."""
+    """Returns the artifact folders of a component on disk."""
     return set((root / "artifacts" / component).glob("*/*"))
 
 
@@ -59,7 +59,7 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
     assert other.exit_code == 3, other.output
     assert other.statuses["Transform"].state is State.CACHED
     assert other.statuses["TpuTrainer"].state is State.COMPLETE
-    # Five steps are too few: the gate says so and nothing is pushed. Only --check makes a failure of it.
+    # Five steps are too few: the gate reports it and nothing is pushed. Only with --check is that a failure.
     assert other.report.blessed is False
     assert other.report.pushed is None
     assert "accuracy" in other.report.verdict
@@ -74,7 +74,7 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
 def test_emulated_tpu_cores_reach_what_the_host_reaches(
     digits_run: PipelineRun, cores_run: PipelineRun
 ) -> None:
-    # The optimizer averages over the cores, so that 4 cores make the steps of one.
+    # The optimizer averages over the cores, so 4 cores make the steps of one.
     assert cores_run.statuses["Transform"].state is State.CACHED
     assert "runs on emulated TPU cores" in cores_run.log
     for name, value in digits_run.report.eval_metrics.items():
@@ -83,7 +83,7 @@ def test_emulated_tpu_cores_reach_what_the_host_reaches(
 
 @pytest.fixture(scope="module")
 def failing(digits_run: PipelineRun) -> Callable[[list[str], str], tuple[PipelineRun, set[Path]]]:
-    """Runs the pipeline with overrides that let a component fail, once; returns its folders of before as well."""
+    """Runs the pipeline once with overrides that make a component fail; also returns its earlier folders."""
     made: dict[tuple[str, ...], tuple[PipelineRun, set[Path]]] = {}
 
     def run(overrides: list[str], node: str) -> tuple[PipelineRun, set[Path]]:
@@ -168,6 +168,7 @@ def test_the_command_says_of_such_a_batch_what_is_wrong(digits_run: PipelineRun)
     assert refused.name is None
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path: Path) -> None:
     with subprocess.Popen(
@@ -176,7 +177,7 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A shell starts what it puts in the background with SIGINT ignored, and that is inherited.
+        # A shell starts background processes with SIGINT ignored, and that is inherited.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         for line in process.stdout:
@@ -186,7 +187,7 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
         rest = process.stdout.read()
         assert process.wait() == 130, rest
         assert "stopped; run the same command again to continue: completed components come" in rest
-    # The child held the root's lock as well: that it can be had means the child is gone.
+    # The child held the root's lock, too; if the lock is free, the child is gone.
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     store = metadata.open_store(tmp_path / "metadata.sqlite")

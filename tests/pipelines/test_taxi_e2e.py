@@ -59,7 +59,7 @@ def test_every_component_completes(taxi_run: PipelineRun) -> None:
 
 def test_nothing_is_packaged_for_workers_that_run_in_this_process(taxi_run: PipelineRun) -> None:
     assert "Running launcher for node_info" in taxi_run.debug_log
-    # What TFX says when it packs a copy of itself, and when it packs a module file.
+    # TFX's messages when it packages a copy of itself, and when it packages a module file.
     for packed in ("infer TFX Python dependency", "ephemeral wheel"):
         assert packed not in taxi_run.debug_log
 
@@ -83,7 +83,7 @@ def test_a_first_runs_log_fits_300_lines_that_say_when_how_bad_and_where(
         (" EvalMetricsGate: the page is ", 1),
     ):
         assert sum(text in line for line in lines) == times, text
-    # No dump of TFX's, and no line that says of ours that it is deprecated.
+    # No dump of TFX's, and no warning that calls ours deprecated.
     for text in ("node_info", "MetadataStore", "deprecated"):
         assert text not in taxi_run.log, text
     assert len(taxi_run.debug_log.splitlines()) > 5000

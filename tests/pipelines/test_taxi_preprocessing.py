@@ -57,11 +57,11 @@ ROWS = [
 
 @dataclasses.dataclass(frozen=True)
 class Transformed:
-    """What the rides above become.
+    """The transformed rides.
 
     Attributes:
         rows: The features of each ride.
-        logs: Of each number, the logarithms that were analyzed.
+        logs: The analyzed logarithms of each number.
         companies: The vocabulary.
     """
 
@@ -77,7 +77,7 @@ class Transformed:
     scope="module", params=["by the run", pytest.param("by themselves", marks=pytest.mark.sweep)]
 )
 def transformed(request: pytest.FixtureRequest, taxi_run: PipelineRun) -> Transformed:
-    """The rides, transformed with an analysis of the pipeline's rides, or with one of their own, which takes long."""
+    """Returns the rides, transformed with an analysis of the pipeline's rides, or with their own, which takes long."""
     if request.param == "by the run":
         return transformed_by(taxi_run)
     logs = {

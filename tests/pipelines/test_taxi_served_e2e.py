@@ -47,7 +47,7 @@ def rides(taxi_run: PipelineRun) -> list[tf.train.Example]:
 
 @pytest.fixture(scope="module")
 def of_estimator(taxi_run, rides, tmp_path_factory) -> np.ndarray:
-    """What the estimator predicts from its last checkpoint for Transform's output."""
+    """Returns the estimator's predictions from its last checkpoint for Transform's output."""
     transform_graph = str(taxi_run.output_folder("Transform", "transform_graph"))
     transformed = TransformedInput(
         transform_graph_path=transform_graph,
@@ -112,7 +112,7 @@ def _as_tensor(rides: list[tf.train.Example], name: str, spec: tf.TensorSpec) ->
 
 @pytest.mark.sweep
 def test_bulk_inferrer_predicts_with_the_model(taxi_run: PipelineRun, signatures) -> None:
-    # In the same root, so that the rest comes from the cache.
+    # In the same root, so the rest comes from the cache.
     run = completed(run_local("taxi", taxi_run.root, *TAXI, "bulk_inference.splits=[eval]"))
     assert run.statuses["BulkInferrer"].state is State.COMPLETE
     assert run.statuses["TpuTrainer"].state is State.CACHED
@@ -133,7 +133,7 @@ def test_bulk_inferrer_predicts_with_the_model(taxi_run: PipelineRun, signatures
 
 
 def _serialized(rows: Iterable[tf.train.Example]) -> list[bytes]:
-    # Features of a row are a map, which each process writes in an order of its own.
+    # Features of a row are a map, which each process writes in its own order.
     return sorted(row.SerializeToString(deterministic=True) for row in rows)
 
 

@@ -94,7 +94,7 @@ def test_the_default_of_the_search_is_the_model_of_the_config() -> None:
 @pytest.fixture(scope="module")
 def tuned_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
     root = tmp_path_factory.mktemp("tuned") / "root"
-    # A trial's score is the best of its evaluations, so the trainer exports the best of its own.
+    # A trial's score is its best evaluation, so the trainer exports its own best.
     return completed(run_local("taxi", root, "tune.enabled=true", "trainer.best_metric=auc"))
 
 

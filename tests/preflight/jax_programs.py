@@ -212,7 +212,7 @@ def forward_on_eight_cores(x, up, down):
 
 
 def compiled(name):
-    """Returns what the compiler says of a program."""
+    """Returns the compiler's numbers for a program."""
     function, arguments, donated, mesh, specs, out_specs = PROGRAMS[name]
     if mesh is None:
         device = devices("v5e:1x1", chips_per_host_bounds=(1, 1, 1))[0]

@@ -102,7 +102,7 @@ def fitting_step(name: str = "train") -> StepReport:
 
 
 def oversized_step(name: str = "train") -> StepReport:
-    """The compiler refuses it, and says how much it would need."""
+    """Returns a step that the compiler rejects with its need of memory."""
     need = int(29.8 * GIB)
     compiled = compiled_step(
         name, memory=None, need_bytes=need, flops=0.0, bytes_accessed=0.0, problem=OVERFLOW

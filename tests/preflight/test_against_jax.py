@@ -3,7 +3,7 @@
     python -m pytest -n0 -m sweep tests/preflight/test_against_jax.py
     python -m pytest -n0 -m sweep tests/preflight/test_against_jax.py -k "[look_up]"      # one of them
 
-JAX is in an environment of its own, `.make/jax`, which is made where it is missing.
+JAX is in its own environment, `.make/jax`, which is made where it is missing.
 """
 
 import json
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 
 def of_jax(*name: str) -> Any:
-    """Returns what JAX's compiler says of a program; without a name, the names of all."""
+    """Returns the numbers of JAX's compiler for a program; without a name, the names of all."""
     command = [str(oracle_environment.jax_python()), str(SCRIPT), find_libtpu(), *name]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=True)
     return json.loads(ended.stdout.splitlines()[-1])

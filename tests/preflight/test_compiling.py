@@ -77,7 +77,7 @@ def test_the_words_of_a_newer_compiler_are_understood():
 
 
 def test_one_buffer_that_is_larger_than_the_memory_of_a_chip():
-    # What libtpu 0.0.21 says of a sort of f32[131072,65536] on a v5e.
+    # The message of libtpu 0.0.21 about a sort of f32[131072,65536] on a v5e.
     found = read_memory_refusal(
         "Allocation (size=34359738368) would exceed memory (size=17179869184) :: #allocation7 "
         "[shape = 'f32[131072,65536]{1,0:T(8,128)}', space=hbm, size = 0xffffffffffffffff, "
@@ -185,7 +185,7 @@ def test_a_compiler_that_runs_out_of_memory(step, gib):
     ],
 )
 def test_a_compiler_that_is_killed(step, number, says):
-    # While it loads libtpu, which takes longer than to see that it is there.
+    # While it loads libtpu, which takes longer than finding it.
     killer = threading.Thread(target=_kill_the_compiler, args=(number,))
     killer.start()
     (compiled,) = compile_steps([step], "v5e:1x1")

@@ -80,7 +80,7 @@ def test_the_tables_of_embeddings_stand_beside_the_program(tmp_path):
     train, predict = report.steps
     # The output's weights: two embeddings side by side. No table is a variable of the program.
     assert train.parameter_count == predict.parameter_count == 2 * embedded.DIMENSION
-    # Beside them the global step, and a number by which the engine taps the gradients.
+    # In addition, the global step, and a number by which the engine taps the gradients.
     assert train.variable_bytes == 4 * 2 * embedded.DIMENSION + 8 + 4
     received = {each.op_name for each in train.largest if each.op_name.startswith("embedded ")}
     assert received == {"embedded 'tag'", "embedded 'word'"}

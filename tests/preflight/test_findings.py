@@ -172,7 +172,7 @@ def test_wide_types_are_warned_of_by_their_line():
     assert finding.op_type == "Exp" and "float64" in finding.message
     assert "Cast to tf.float32" in finding.message
     assert "tf.exp(tf.cast" in finding.source
-    # The global step, a scalar, is no reason to warn.
+    # The global step, a scalar, is not a reason for a warning.
     plain = lower_function(tf.exp)
     assert not [each for each in plain.findings if each.kind == "wide_dtype"]
 

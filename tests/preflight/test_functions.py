@@ -44,7 +44,7 @@ def test_a_function_with_its_variables(kernel):
     assert function.collective_bytes == 0
     named = {each.op_name: each.shape.partition("{")[0] for each in function.largest}
     assert named["kernel"] == "f32[128,256]"
-    # What it updates is no output: the counter takes its own place.
+    # An updated variable is not an output: the counter takes its own place.
     assert function.hbm_by_category["results that replace no variable"] >= 4 * rows * 512
     assert calls.numpy() == 0
 

@@ -1,6 +1,6 @@
 """Bytes in HBM: moved by a program, held by it, and at the edge where the compiler begins to refuse a step.
 
-Programs and buffer assignments are written by hand as the compiler writes them, so that their sums are known; those of
+Programs and buffer assignments are written by hand as the compiler writes them, so their sums are known; those of
 a tiny step are the compiler's own.
 """
 
@@ -225,7 +225,7 @@ def assigned(*, allocations, buffers=(), traces=()) -> bytes:
         holder = next(each for each in assignment.buffer_allocations if each.color == color)
         holder.assigned.add(logical_buffer_id=number)
     for events in traces:
-        # As libtpu 0.0.21 writes it: a number of before the allocations were numbered anew.
+        # In the form of libtpu 0.0.21: a number from before the allocations were renumbered.
         trace = assignment.heap_simulator_traces.add(buffer_allocation_index=len(allocations))
         for kind, number, *shared in events:
             trace.events.add(kind=kind, buffer_id=number, share_with_canonical_id=sum(shared))
@@ -306,7 +306,7 @@ def test_the_edge_is_where_the_need_reaches_the_limit(target, replicas):
     above = compiled(int(edge * (1 + MARGIN)), target, replicas)
     assert below.problem is None
     assert above.problem is not None and above.problem.stage == "memory"
-    # Just below it, the compiler packs in another way; the need is still what it says.
+    # Just below it, the compiler packs in another way; the need is still the reported one.
     assert below.need_bytes == pytest.approx(below.limit_bytes, rel=2 * MARGIN)
     assert below.need_bytes <= below.limit_bytes < above.need_bytes
     assert above.need_bytes == pytest.approx(above.limit_bytes, rel=2 * MARGIN)

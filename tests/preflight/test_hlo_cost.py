@@ -119,7 +119,7 @@ def test_bytes_through_hbm_count_in_each_turn(program):
     value = program.add("parameter", shape(10), within=body, parameter_number=1)
     program.add("negate", shape(10), value, within=body)
     body.root_id = root
-    # The counters are moved as well, 4 bytes each: of the add, of the compare.
+    # The counters are moved, too, 4 bytes each: for the add and for the compare.
     assert program.bytes == 6 * (4 * 2 * 10 + 4 * 3 + 4 * 2 + 1)
 
 

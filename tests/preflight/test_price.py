@@ -181,7 +181,7 @@ def test_an_input_that_is_slower_than_the_chips_sets_the_time():
 
 
 def _sweep(*costs, **values):
-    """A sweep of a step of 1,024 rows: for each slice how long it takes there, or None where it does not fit."""
+    """Returns a sweep of a step of 1,024 rows: for each slice its duration, or None if it does not fit."""
     entries = [
         SweepEntry(
             tpu=tpu,
@@ -209,7 +209,7 @@ def _sweep(*costs, **values):
         ),
         # As much on any of them.
         ([("v5e:4x4", 0.1), ("v5e:2x4", 0.2), ("v5e:2x2", 0.4)], {}, "v5e:2x2", "the cheapest"),
-        # Start-up is paid for on every chip, so it decides where the steps take no time.
+        # Start-up is paid for on every chip, so it decides if the steps take no time.
         ([("v5e:2x4", 1e-6), ("v5e:1x1", 8e-6)], {"start_up_seconds": 300}, "v5e:1x1", "the cheapest"),
         ([("v5e:1x1", None), ("v5e:2x4", 0.4)], {"prices": None}, "v5e:2x4", "the cheapest"),
         ([("v5e:2x4", 0.4)], {"deadline": 60.0}, None, None),
@@ -283,14 +283,14 @@ def test_the_choice_is_the_cheapest_row_in_time_of_200_random_sweeps():
             [("v5e:1x1", 0.8), ("v5e:2x4", 0.4)],
             (
                 "No slice finishes within 30 min. The nearest is v5e:2x4, which takes 1 h 16 min at the slow end: give "
-                "--deadline 76m, faster slices by --tpu, or a training of at most 3,187 steps of 1,024 rows."
+                "--deadline 76m, faster slices with --tpu, or a training of at most 3,187 steps of 1,024 rows."
             ),
         ),
         (
             [("v5e:1x1", None)],
             (
                 "The model trains on none of these slices. The nearest is v5e:1x1 with 1,024 rows (20 GiB of 15.8 GiB "
-                "HBM (127%)): give other batch sizes by --batch_size, or other slices by --tpu."
+                "HBM (127%)): give other batch sizes with --batch_size, or other slices with --tpu."
             ),
         ),
     ],
@@ -300,7 +300,7 @@ def test_a_sweep_without_a_choice_names_the_nearest_slice(slices, says):
     found = _sweep(*slices, start_up_seconds=300, deadline=1800.0)
     assert found.missed == says
     if found.costs:
-        # What it says would do.
+        # Its suggestion would be enough.
         length = TrainingLength(train_steps=3187)
         assert dataclasses.replace(found, length=length).choice.tpu == "v5e:2x4"
         assert dataclasses.replace(found, deadline=76 * 60.0).choice.tpu == "v5e:2x4"

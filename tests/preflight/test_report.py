@@ -141,7 +141,7 @@ def test_a_newer_version_may_add_keys():
             (
                 "with a step without its keys",
                 {**report().to_json(), "steps": [{}]},
-                "damaged: KeyError",
+                "damaged: steps.0.name: Field required",
             ),
         )
     ],

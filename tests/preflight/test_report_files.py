@@ -243,7 +243,7 @@ def test_the_kernels_take_their_estimated_time_together(profiled):
     lines = {line.name: line for line in device.lines}
     ops = sum(each.duration_ps for each in lines["XLA Ops"].events)
     assert lines["Steps"].events[0].duration_ps == pytest.approx(ops, rel=1e-3)
-    # Copies that nothing hides are on a line of their own.
+    # Copies that nothing hides are on a separate line.
     assert ops / 1e12 <= report.estimate.step_seconds * 1.001
     assert ops / 1e12 >= report.estimate.compute_seconds
 

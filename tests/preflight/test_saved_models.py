@@ -25,7 +25,7 @@ ROWS = 32
 
 @pytest.fixture(scope="module")
 def version_1(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """All of the model on the TPU, but for a text by outside_compilation."""
+    """Makes a model that is on the TPU, except for a text by outside_compilation."""
     return exports.train_and_export(tmp_path_factory.mktemp("version_1"))
 
 
@@ -191,7 +191,7 @@ def test_each_function_is_looked_into_once_however_often_it_is_called(calls, op)
     (program,) = library_of({"program": []}, op).library.function
     program.node_def[0].attr["_tpu_replicate"].s = b"cluster"
     graph_def.library.function.append(program)
-    # The last one starts it, where it returned a constant or called the first one again.
+    # The last one starts it; before, it returned a constant or called the first one again.
     node = graph_def.library.function[-2].node_def[-1]
     (call,) = library_of({}, "TPUPartitionedCall").node
     call.attr["f"].func.name = "program"

@@ -83,7 +83,7 @@ SECOND_OF_LINKS = LINK_SHARE * 200e9
 
 
 def _op(*, flops=0.0, memory=0.0, links=0.0, runs=1, overlaps=False):
-    """An instruction; what it needs is given in seconds of a v5e chip."""
+    """Returns an instruction whose needs are given in seconds of a v5e chip."""
     return OpCost(
         name="fusion.1",
         opcode="fusion",

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def ask(folder: Path, **changed: object) -> CompileResponse:
-    """Has a process of its own answer a request; its program is no program."""
+    """Lets a separate process answer a request, whose program is not one."""
     import libtpu
 
     values: dict[str, object] = {
@@ -141,7 +141,7 @@ def test_every_slice_of_the_table_is_known_to_the_compiler(tmp_path, target):
         topology_options=options,
         num_replicas=tpu_slice.num_devices,
     )
-    # It has as many devices as the table says, and one more is too many.
+    # It has as many devices as in the table, and one more is too many.
     assert response.refused_by == "compiler", response.message
     response = ask(
         tmp_path,

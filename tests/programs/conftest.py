@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the cases; what fails by a cause that lies in the program is expected, and told if it passes."""
+    """Marks the cases; a case with a cause in the program is expected to fail, and reported if it passes."""
     for item in items:
         if (marker := item.get_closest_marker("program")) is None:
             continue
@@ -81,8 +81,8 @@ class Case:
     def drive(self, driver: str, *words: str) -> str:
         """Runs one of our own programs, which uses the package as a library.
 
-        Its words are a folder of its own, the number of cores, and `words`. The last line that it
-        prints is `CALLS`, with what it did.
+        Its arguments are its own folder, the number of cores, and `words`. The last line of its output is `CALLS`, with
+        its calls.
 
         Returns:
             What it printed.
@@ -99,7 +99,7 @@ class Case:
 
 @pytest.fixture
 def case(request: pytest.FixtureRequest, tmp_path: pathlib.Path, place: str) -> Case:
-    """The case that the test's marker `program` tells of."""
+    """Returns the case in the test's marker `program`."""
     marker = request.node.get_closest_marker("program").kwargs
     packages = [marker["package"], *marker.get("needs", ())]
     edits = marker.get("edits", ())

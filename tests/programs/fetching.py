@@ -21,11 +21,11 @@ class Package:
 
     Attributes:
         name: As in the package index.
-        version: The one that is run.
-        sha256: Of the file.
-        licence: As the wheel's metadata says.
-        why: What of it runs here, or which other package needs it.
-        is_source: Whether the index has its source only, which is built here.
+        version: The version that runs.
+        sha256: The file's digest.
+        licence: According to the wheel's metadata.
+        why: Its parts that run here, or the package that needs it.
+        is_source: Whether the index has only its source, which is built here.
     """
 
     name: str
@@ -161,7 +161,7 @@ _LIST = [
         "0.2",
         "1c9429e40ac6c6104bc0ae1478fc576423294cdd6bdd735065248c7e4e6fc522",
         _APACHE,
-        "an optimizer with constraints, which has variables and steps of its own",
+        "an optimizer with constraints, which has its own variables and steps",
     ),
     Package(
         "tensorflow-datasets",
@@ -253,7 +253,7 @@ PACKAGES = {package.requirement: package for package in _LIST}
 
 
 class PackageError(Exception):
-    """A package is not what the list says: its hash is another, or it can't be installed."""
+    """A package differs from the list: its hash is another, or it can't be installed."""
 
 
 class UnreachableError(PackageError):
@@ -283,7 +283,7 @@ def package_folder(requirement: str) -> pathlib.Path:
 
 
 def package_folder_or_skip(requirement: str) -> pathlib.Path:
-    """Returns the folder of a package; the test is skipped where no package index answers."""
+    """Returns the folder of a package; skips the test if no package index answers."""
     try:
         return package_folder(requirement)
     except UnreachableError as error:
@@ -291,11 +291,11 @@ def package_folder_or_skip(requirement: str) -> pathlib.Path:
 
 
 def install(package: Package, folder: pathlib.Path, *, options: tuple[str, ...] = ()) -> None:
-    """Installs one package into a folder, if what the index has is what the list says.
+    """Installs one package into a folder, if the index's file is the one in the list.
 
     Args:
         package: The package.
-        folder: Where its files go; it must not exist.
+        folder: The folder for its files; it must not exist.
         options: More options of pip.
 
     Raises:

@@ -1,6 +1,6 @@
 """What came of the cases: kept in results.json, and told in docs/programs.md.
 
-`python -m tests.programs.results` writes the page anew, without a run.
+`python -m tests.programs.results` rewrites the page, without a run.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _seen: list[Row] = []
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A case, and what came of it.
+    """A case and its result.
 
     Attributes:
         package: Name and version.
-        program: What of the package ran.
+        program: The part of the package that ran.
         edit: A key of `_EDITS`.
-        hand_edits: How many places were written by hand.
+        hand_edits: The number of places edited by hand.
         place: `"host"`, `"2 cores"` or `"8 cores"`.
-        cause: Why it can't run; empty where it runs.
-        calls: What it was seen to do, once each.
-        passed: Whether it ran to its end, and what it wrote was right.
+        cause: Why it can't run; empty if it runs.
+        calls: Its observed calls, each once.
+        passed: Whether it ran to its end with right results.
     """
 
     package: str
@@ -64,7 +64,7 @@ class Row:
 
 
 def note(report: pytest.TestReport) -> None:
-    """Takes what a test's report says of its case, once the test's body has run or its fixtures failed."""
+    """Records a test's report on its case, once the test's body has run or its fixtures failed."""
     told = dict(report.user_properties)
     if "row" not in told or (
         report.when != "call" and not (report.when == "setup" and report.failed)
@@ -97,11 +97,11 @@ def read() -> list[Row]:
 
 
 def page(text: str, rows: Sequence[Row]) -> str:
-    """Returns the page with its tables written anew.
+    """Returns the page with new tables.
 
     Args:
-        text: The page as it stands.
-        rows: All of them.
+        text: The current page.
+        rows: All rows.
     """
     before, rest = text.split(_BEGIN)
     _, after = rest.split(_END)

@@ -1,4 +1,4 @@
-"""How a program of a package runs: in a process of its own, edited in the way that its case says."""
+"""How a program of a package runs: in its own process, edited in the way that its case says."""
 
 import dataclasses
 import os
@@ -23,12 +23,12 @@ _OWN = (
 
 @dataclasses.dataclass(frozen=True)
 class HandEdit:
-    """A few lines of a package that are written anew.
+    """A few lines of a package that are replaced.
 
     Attributes:
         file: The file, below the package's folder.
-        search: What stands there, once.
-        replace: What shall stand there.
+        search: The existing text, which occurs once.
+        replace: The new text.
     """
 
     file: str
@@ -43,9 +43,9 @@ def edited_copy(
 
     Args:
         package: Name and version.
-        folder: Where the copy goes; it must not exist.
+        folder: The copy's folder; it must not exist.
         fix: The files and folders below it on which `tfx-tpu-trainer doctor --fix` runs.
-        edits: What is written by hand after that.
+        edits: Edits by hand after that.
 
     Returns:
         The folder of the copy.
@@ -61,7 +61,7 @@ def edited_copy(
             below,
         ]
         ended = _run(doctor, folder, {})
-        # 1 says that something is left to do by hand.
+        # 1 means that something must be done by hand.
         assert ended.returncode in (0, 1), ended.stderr[-4000:]
     for edit in edits:
         path = folder / edit.file
@@ -89,7 +89,7 @@ def run_compat(
         cwd: The process's folder.
 
     Returns:
-        How it ended and what it said.
+        The completed process with its output.
     """
     folders = [
         package_folder(package) if isinstance(package, str) else package for package in packages

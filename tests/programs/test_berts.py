@@ -47,7 +47,7 @@ STEPS = 40
 
 
 def _results(path) -> dict[str, float]:
-    """What run_classifier writes: `name = value` on each line."""
+    """Returns the results of run_classifier: `name = value` on each line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 

@@ -11,7 +11,7 @@ HOST, TWO, ALL = ("host",), ("host", "2 cores"), ("host", "2 cores", "8 cores")
 PROBABILITY = ["tensorflow-probability==0.24.0", "dm-tree==0.1.10"]
 
 ADANET = {"package": "adanet==0.9.0"}
-# A TPUEstimator refuses tensors without a batch dimension in a host_call, and AdaNet's of TensorFlow 2 has none.
+# A TPUEstimator rejects tensors without a batch dimension in a host_call, and AdaNet's of TensorFlow 2 has none.
 SCALARS = HandEdit(
     file="adanet/core/summary.py",
     search="""data=tensor, description=description, step=step)
@@ -30,7 +30,7 @@ DENSE_FEATURES = HandEdit(
     replace="tf.compat.v1.keras.layers.DenseFeatures(",
 )
 TRANSFORMER = [
-    # Looked up also where a TPUEstimator's is used.
+    # Looked up even if a TPUEstimator's is used.
     HandEdit(
         file="tensor2tensor/utils/trainer_lib.py",
         search="run_config_cls = contrib.learn().RunConfig\n",
@@ -53,7 +53,7 @@ MESH = {
 NEURAL_STRUCTURED = {"package": "neural-structured-learning==1.4.0"}
 SLIM = {"package": "tf-slim==1.1.0"}
 
-# The driver's words, the places, what the mark `program` tells of the case.
+# The driver's arguments, the places, and the arguments of the mark `program`.
 CASES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("adanet Estimator", HOST, {**ADANET, "program": "adanet.Estimator"}),
     (
@@ -152,7 +152,8 @@ CASES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
             "needs": PROBABILITY,
         },
     ),
-    # It asks its optimizer for what a CrossShardOptimizer does not have: several cores can't train with it.
+    # It reads attributes of its optimizer that a CrossShardOptimizer does not have, so several cores can't train with
+    # it.
     (
         "model_fns constrained",
         HOST,

@@ -13,14 +13,14 @@ from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
 
 LENGTH = 12
 MASKED = {3: 7, 5: 7, 8: 7}
-"""Position -> the word that stood there; one word, so that a model learns it in a few steps."""
+"""Position -> the word that stood there; one word, so a model learns it in a few steps."""
 VOCABULARY = 32
 _MASK = 4
 _TYPES = 3
 
 
 def write_config(path: pathlib.Path) -> None:
-    """Writes a BertConfig without dropout, so that cores and host compute the same."""
+    """Writes a BertConfig without dropout, so cores and host compute the same."""
     config = {
         "vocab_size": VOCABULARY,
         "hidden_size": 16,

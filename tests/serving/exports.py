@@ -1,7 +1,7 @@
 """Models that our TPUEstimator exports, copies of them that are broken on purpose, and small SavedModels made by hand.
 
 The exported model computes `y = x W + b` of `x` [batch, 3] and, outside of the compilation, the text of the
-larger column. W and b are known, so that answers are checked by the formula. In the small ones y is 2 x.
+larger column. W and b are known, so answers are checked by the formula. In the small ones y is 2 x.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ ROWS = np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 8.0], [0.0, 0.0, 0.0], [2.5, 1.0, 
 
 
 def formula(rows: np.ndarray) -> np.ndarray:
-    """What the model answers."""
+    """Returns the model's output by formula."""
     return rows @ WEIGHTS + BIAS
 
 
@@ -67,7 +67,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> tpu.TPUEstim
         text = v1.tpu.outside_compilation(tf.as_string, tf.argmax(y, axis=1))
         return tpu.TPUEstimatorSpec(mode, predictions={"y": y, "text": text})
     loss = tf.reduce_mean(tf.square(network(features["x"]) - labels))
-    # The values stay as they are: a step of length zero.
+    # The values stay unchanged: a step of length zero.
     train_op = v1.train.GradientDescentOptimizer(0.0).minimize(loss, v1.train.get_global_step())
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 

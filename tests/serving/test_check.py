@@ -51,7 +51,7 @@ def _placement_of(path, *, whole_model=True):
 # Each starts processes that import TensorFlow.
 @pytest.mark.e2e
 class TestInFreshProcesses:
-    # A sound model passes in tests/components/trainer/test_serving_step.py as well.
+    # A sound model passes in tests/components/trainer/test_serving_step.py, too.
     @pytest.mark.sweep
     def test_a_sound_model_passes(self, exported):
         report, checks = _checks(exported)

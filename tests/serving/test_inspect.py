@@ -131,7 +131,7 @@ def test_for_a_cpu_all_is_on_the_host(exported):
     placement = _placement(exported, metagraph=0)
     assert placement.num_on_tpu == 0
     assert {"ParseExampleV2", "MatMul", "AsString"} <= set(placement.before)
-    # Saving, restoring and initialising are no part of an answer.
+    # Saving, restoring and initializing are not part of an answer.
     assert not {"SaveV2", "RestoreV2", "AssignVariableOp"} & set(placement.before)
 
 

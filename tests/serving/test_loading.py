@@ -231,7 +231,7 @@ def test_inputs_with_names_that_no_function_can_have_leave_the_others_alone(tmp_
     try:
         tf.saved_model.load(folder)
     except ValueError as error:
-        # That of 2.21 makes a Python function of every signature, and one can't have a parameter twice.
+        # That of 2.21 makes a Python function of every signature, and a function can't have the same parameter twice.
         pytest.skip(f"TensorFlow's own loader refuses the model: {error}")
     signatures = load_serving(folder).signatures
     assert signatures["one"](x=tf.constant([3.0]))["y"].numpy().tolist() == [6.0]
@@ -305,14 +305,14 @@ def test_an_op_library_finds_keras_where_tensorflow_has_it(tmp_path, monkeypatch
 
 
 def told_by(folder, module):
-    """What a module of this folder tells in a process of its own."""
+    """Returns the output of a module of this folder in its own process."""
     with FreshProcess(module) as process:
         process.run([str(folder / "told.json")], timeout_seconds=120)
     return json.loads((folder / "told.json").read_text(encoding="utf-8"))
 
 
 def test_files_of_the_working_directory_are_not_imported(tmp_path, monkeypatch):
-    # Python's own are what is meant; the process imports several of them before its module.
+    # Python's own modules are meant, several of which the process imports before its module.
     for name in ("csv", "runpy", "signal", "tests"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the working directory')")
     monkeypatch.chdir(tmp_path)
@@ -328,7 +328,7 @@ def test_a_process_that_is_not_needed_ends(capfd):
 
 
 def test_a_process_whose_starter_has_died_ends():
-    # The starter is killed, so that nothing of it can tidy up. Forked, which spares it the imports.
+    # The starter is killed, so nothing of it can tidy up. Forked, which spares it the imports.
     starter = multiprocessing.get_context("fork")
     receiver, sender = starter.Pipe(duplex=False)
     process = starter.Process(target=_start_and_die, args=(sender,))
@@ -349,7 +349,7 @@ def _start_and_die(sender):
 
 
 def _runs(pid):
-    """Whether a process runs; one that has ended stays listed where nobody waits for it."""
+    """Returns whether a process runs; one that has ended stays listed if nobody waits for it."""
     try:
         return " Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -48,7 +48,7 @@ class Checkout:
     Attributes:
         root: The checkout.
         bin: The only folder on PATH.
-        notes: Where the stand-ins note their calls; files in it make them hang or fail.
+        notes: Folder in which the stand-ins record their calls; files in it make them hang or fail.
         pyenv: PYENV_ROOT.
     """
 
@@ -112,7 +112,7 @@ class Checkout:
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def refusal(self, *arguments: str, **environment: str) -> str:
-        """The last line of a set-up that must fail and leave no environment behind."""
+        """Returns the last line of a set-up that must fail and leave no environment behind."""
         return self._refusal(1, *arguments, **environment)
 
     def lacking(self, *arguments: str, **environment: str) -> str:

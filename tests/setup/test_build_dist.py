@@ -57,7 +57,7 @@ print(build_meta.build_editable(sys.argv[1], {"editable_mode": "compat"}))
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """An environment's Python, into which the package was installed as the README says."""
+    """Returns an environment's Python, into which the package was installed as in the README."""
     project = tmp_path / "project"
     (project / "tfx_tpu_trainer" / "_support").mkdir(parents=True)
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):

@@ -18,8 +18,9 @@ import pytest
 from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "tfx_tpu_trainer"
-# The extras of each part: what it imports at once comes with the first, what it imports late with any of them.
+# The extras of each part: its immediate imports come with the first, its late ones with any of them.
 EXTRAS = {
+    "components/_tfx_private": ["tfx"],
     "components/clusters": ["tfx", "kubeflow"],
     "components/evaluation": ["tfx"],
     "components/gate": ["tfx"],
@@ -139,7 +140,7 @@ def test_each_part_with_an_extra_is_there():
     assert {extra for extras in EXTRAS.values() for extra in extras if extra} <= set(_declared())
 
 
-# Extra -> a program that uses what it is for, or imports it.
+# Extra -> a program that uses the extra's packages, or imports them.
 USES = {
     "": "import tfx_tpu_trainer.estimator.tpu, tfx_tpu_trainer.serving, tfx_tpu_trainer.workbench.cli.main",
     "demo": "from tfx_tpu_trainer import TpuTrainer\nimport sklearn",
@@ -164,7 +165,7 @@ USES = {
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("extra", USES)
 def test_an_extra_installs_and_imports_alone(tmp_path, extra):
-    """In an environment of its own, with the versions of this line's lock."""
+    """In its own environment, with the versions of this line's lock."""
     source, environment = tmp_path / "source", tmp_path / "environment"
     source.mkdir()
     shutil.copytree(PACKAGE, source / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -18,13 +18,13 @@ pytestmark = [
     pytest.mark.timeout(5400),
     pytest.mark.skipif(
         not importlib.metadata.version("tfx").startswith("1.16."),
-        reason="the other line's Python may run on a glibc of its own, which an environment made of it has not",
+        reason="the other line's Python may run on its own glibc, which an environment made of it has not",
     ),
 ]
 
 # What the tests themselves need.
 _OF_TESTS = ("pandas", "pytest", "pytest-timeout", "pytest-xdist", "tensorflow-hub")
-_FOLDERS = ("estimator", "compat", "migration", "components/user_module/test_module.py")
+_FOLDERS = ("estimator", "compat", "components/user_module/test_module.py")
 # They read TFX's data, compare with TFMA, or count with development's tools.
 _NEED_MORE = (
     "estimator/test_carried_checkpoint.py",

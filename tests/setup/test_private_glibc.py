@@ -7,7 +7,7 @@ import pytest
 
 from tests.setup.conftest import ROOT
 
-# Notes each call. `update` fails where it is told to; `download` leaves a file for each package.
+# Records each call. `update` fails on request; `download` leaves a file for each package.
 APT_GET = """#!/bin/sh
 if [ "$1" = indextargets ]; then cat NOTES/mirrors 2>/dev/null; exit 0; fi
 for settings; do [ "$previous" != -c ] || break; previous="$settings"; done
@@ -44,7 +44,7 @@ def test_an_older_machine_gets_a_python_on_a_glibc_of_its_own(debian_12):
     assert run.returncode == 0, run.stderr
     assert (debian_12.latest_venv / ".setup-done").exists()
     assert not debian_12.venv.exists()
-    assert "TFX 1.21 on Python 3.12, with a newer glibc beside this machine's 2.36" in run.stderr
+    assert "TFX 1.21 on Python 3.12, with a newer glibc next to this machine's 2.36" in run.stderr
     steps = debian_12.calls()
     order = [
         next(number for number, call in enumerate(steps) if word in call)

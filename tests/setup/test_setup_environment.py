@@ -166,7 +166,7 @@ def _locks(checkout) -> list[str]:
 @pytest.mark.parametrize(
     ("glibc", "pythons", "lock", "said"),
     [
-        # Debian 12 and an older one, whatever other Pythons are there.
+        # Debian 12 and an older one, whatever other Pythons are installed.
         ("2.36", ["3.10", "3.12"], "dev.lock", "TFX 1.16 on Python 3.10 (glibc 2.36 is here"),
         ("2.31", ["3.10"], "dev.lock", "TFX 1.16 on Python 3.10 (glibc 2.31 is here"),
         # Debian 13 and Ubuntu 24.04.
@@ -225,7 +225,7 @@ def test_another_line_is_made_anew_and_the_same_is_not(checkout):
     assert checkout.set_up(LINE="1.21").stderr == ""
     checkout.set_up(LINE="1.16")
     assert checkout.set_up(LINE="1.16").stderr == ""
-    # Without LINE, what was only asked for is not what the machine gets.
+    # Without LINE, a mere request is not what the machine gets.
     checkout.set_up()
     assert checkout.set_up().stderr == ""
     assert _locks(checkout) == ["tfx-1.21/dev.lock", "dev.lock", "tfx-1.21/dev.lock"]

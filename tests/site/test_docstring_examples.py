@@ -35,7 +35,7 @@ SLOW = {
 def test_an_example_prints_what_it_says(place, tmp_path, monkeypatch):
     path, name = place.split(":")
     monkeypatch.chdir(tmp_path)
-    # Names come from the example's own imports, as where a reader pastes it.
+    # Names come from the example's own imports, as when a reader pastes it.
     example = doctest.DocTestParser().get_doctest(EXAMPLES[place], {}, name, path, 0)
     for number, part in enumerate(example.examples):
         # AutoGraph converts only functions whose source it finds, as it would in a program's file.

@@ -319,7 +319,7 @@ def test_a_swallowed_stop_comes_again_with_its_first_reason() -> None:
     assert ended.stdout.splitlines() == [f"swallowed {reason}", f"ended|{reason}|{reason}"]
 
 
-# A project whose child starts a process of its own, and then goes on for ever.
+# A project whose child starts another process, and then runs forever.
 CONFIG = f"""
 import os, pathlib, subprocess, time
 from tfx_tpu_trainer.workbench.project.config import ProjectConfig as Config
@@ -334,7 +334,7 @@ SETTINGS = "{name: endless, root: root, data: data, trainer: {module_file: pipel
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run of such a project, whose child has started the other process."""
+    """A run of this project, whose child has started the other process."""
     for name, text in (("config.py", CONFIG), ("config.yaml", SETTINGS), ("pipeline.py", "")):
         (tmp_path / name).write_text(text)
     (tmp_path / "data").mkdir()
@@ -371,7 +371,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended stays a zombie until its parent asks for its end."""
+    """Returns whether a process runs; one that has ended stays a zombie until its parent waits for it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -390,7 +390,7 @@ def test_a_run_ends_with_all_that_it_has_started(endless, tmp_path: Path, number
     else:
         assert endless.wait() == 130
         assert "stopped; run the same command again to continue" in printed
-    # The next run begins at once: the child held the lock as well.
+    # The next run begins at once, although the child held the lock, too.
     with roots.locked(tmp_path / "root"):
         until(lambda: not is_running(started))
 

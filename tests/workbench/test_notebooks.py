@@ -21,7 +21,7 @@ _TAGS = re.compile(r"<svg.*?</svg>|<[^>]*>", re.DOTALL)
 
 
 def kept(name: str) -> nbformat.NotebookNode:
-    """A notebook as it stands in the repository."""
+    """Returns a notebook as stored in the repository."""
     return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
 
 
@@ -31,7 +31,7 @@ def words_of(text: str) -> list[str]:
 
 
 def says_the_same(text: str, other: str) -> bool:
-    """Whether two texts have the same words, and numbers that agree to 0.5 %."""
+    """Returns whether two texts have the same words, and numbers that agree to 0.5 %."""
     numbers, others = (
         [float(number.replace(",", "")) for number in _NUMBER.findall(each)]
         for each in (text, other)
@@ -52,7 +52,7 @@ def _executed(name, tmp_path_factory):
 
 
 def _different(notebook, name):
-    """What cells print -> what the repository says that they print, where that differs."""
+    """Returns cells' output -> the output in the repository, if they differ."""
     return {
         printed(shown): printed(said)
         for shown, said in zip(code_cells(notebook), code_cells(kept(name)), strict=True)
@@ -136,7 +136,7 @@ def test_the_preflight_prints_what_the_notebook_keeps(tmp_path_factory):
             printed(cell) for cell in code_cells(each) if MEASURED in cell.metadata.get("tags", [])
         )
         assert "the input is the limit" in rows
-        assert "None of these slices finishes within 2 h 30 min." in rows
+        assert "No slice finishes within 2 h 30 min." in rows
         assert "the chips are the limit" in batches
         assert [line.split()[-1] for line in decision.splitlines()] == [
             *("input", "late", "USD"),

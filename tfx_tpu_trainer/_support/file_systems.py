@@ -28,7 +28,7 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """Returns a local path without `file://`, as Python's functions take it."""
+    """Returns a local path without `file://`, for Python's functions."""
     path = os.fsdecode(path)
     return path.partition("://")[2] if scheme_of(path) == "file" else path
 
@@ -60,7 +60,7 @@ def renames_folders(path: str | os.PathLike[str]) -> bool:
 
 
 def path_text(name: str, path: Any) -> str:
-    """Returns a path as text, as TensorFlow takes it."""
+    """Returns a path as text, in the form that TensorFlow reads."""
     try:
         text = os.fsdecode(path)
     except TypeError:
@@ -74,8 +74,8 @@ def path_text(name: str, path: Any) -> str:
 def check_is_no_pattern(name: str, path: str) -> None:
     """Rejects a path that TensorFlow would treat as a pattern.
 
-    In a folder `run[lr=0.1]` it finds none of the checkpoints that it has written there; in `run*` it removes those
-    of `run1`, too.
+    In a folder `run[lr=0.1]` TensorFlow finds none of the checkpoints that it has written there; in `run*` it removes
+    those of `run1`, too.
     """
     if found := _PATTERN.search(path):
         raise ValueError(

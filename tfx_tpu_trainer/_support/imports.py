@@ -34,8 +34,8 @@ def of_extra(extra: str, *, for_what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        # A missing module of this package means a damaged installation. A package without one of its modules, such as
-        # tensorflow.python.keras, has another version, which no extra changes.
+        # A missing module of this package means a damaged installation. If a package lacks one of its modules, such as
+        # tensorflow.python.keras, it has another version, which no extra changes.
         package, dot, _ = (error.name or "").partition(".")
         if package == __name__.partition(".")[0] or (dot and _is_installed(package)):
             raise
@@ -88,8 +88,8 @@ def choose_keras_2(*, warns: bool = False) -> None:
     if _KERAS_VARIABLE not in os.environ and not _KERAS_3_IN_USE & sys.modules.keys():
         os.environ[_KERAS_VARIABLE] = "1"
         if "tensorflow" in sys.modules:
-            # `tf.keras` asks the variable when it is first used. `from tensorflow.keras import layers`
-            # goes by TensorFlow's path, which its own import has set: there the first folder wins.
+            # `tf.keras` reads the variable when it is first used. `from tensorflow.keras import layers` uses
+            # TensorFlow's path, which its own import has set: there the first folder wins.
             keras_2 = importlib.util.find_spec("tf_keras")
             assert keras_2 is not None and keras_2.origin is not None
             folder = os.path.join(os.path.dirname(keras_2.origin), "api", "_v2")

@@ -1,4 +1,4 @@
-"""Makes text from elsewhere fit to print: escapes control characters, names the user's line of an error."""
+"""Makes text from elsewhere printable: escapes control characters, and names the user's line of an error."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ _REPORT = ("Graph execution error", "Detected at", "Node:", " ", "\t")
 _NODE = re.compile(r"'?\{\{node (\S+)\}\} = \w+\[[^\]]*\]\([^)]*\)'?")
 
 PACKAGE_FOLDER: Final = Path(os.path.abspath(__file__)).parents[1]
-"""The folder `tfx_tpu_trainer`; its parent goes onto the path of a child process."""
+"""The folder `tfx_tpu_trainer`, whose parent is on the path of child processes."""
 
 _PREFIX: Final = f"{PACKAGE_FOLDER}{os.sep}"
 

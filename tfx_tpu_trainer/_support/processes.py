@@ -10,7 +10,7 @@ from typing import Final
 _NO_CGROUP_LIMIT = 1 << 60
 
 SAFE_PATH: Final = "import sys; sys.path[:] = filter(None, sys.path); "
-"""The start of a program for `python -c`, whatever files lie in the working directory."""
+"""The beginning of a program for `python -c` that ignores files in the working directory."""
 
 _RUN_MODULE: Final = (
     f"{SAFE_PATH}import runpy; "
@@ -21,8 +21,8 @@ _RUN_MODULE: Final = (
 def module_command(module: str, *arguments: str) -> list[str]:
     """Returns the command that runs one of our modules in its own process.
 
-    `python -m` and `python -c` look for modules in the working directory first, where a file called csv.py would be
-    run instead of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
+    `python -m` and `python -c` look for modules in the working directory first, where a file called csv.py would be run
+    instead of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
     """
     return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
 
@@ -37,7 +37,7 @@ def available_memory(root: str = "/") -> int:
     ):
         most = _number(folder / limit)
         if most is not None and most < _NO_CGROUP_LIMIT:
-            # The usage includes page cache, which the kernel drops before it kills, so that it is available.
+            # The usage includes page cache, which the kernel drops before it kills, so it is available.
             used = _number(folder / usage) or 0
             found.append(most - used + _cached(folder / "memory.stat"))
     return max(0, min(found))
@@ -46,9 +46,9 @@ def available_memory(root: str = "/") -> int:
 def return_freed_memory() -> None:
     """Returns memory that the C library has freed to the system.
 
-    It keeps freed blocks for later ones of its own, some hundred MiB after a large graph has been built and its session
-    opened; TensorFlow's tensors come from elsewhere and would be put beside it. Takes milliseconds. Does nothing
-    where the C library is not glibc.
+    The library keeps freed blocks for itself, some hundred MiB after a large graph has been built and its session
+    opened; TensorFlow's tensors are allocated elsewhere, in addition. Takes milliseconds; does nothing if the C library
+    is not glibc.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

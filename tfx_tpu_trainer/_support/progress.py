@@ -17,6 +17,7 @@ TRACE = "trace"
 TRAIN = "train"
 EVALUATE = "evaluate"
 PREDICT = "predict"
+REST = "rest"
 
 _NEVER = float("inf")
 _WINDOW_SECONDS = 20.0
@@ -59,7 +60,7 @@ class _Work:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        """All of it in one line."""
+        """The whole progress in one line."""
         return ", ".join([self.count(), *self.details()])
 
 
@@ -242,6 +243,7 @@ class Progress:
         self._expected = expected
         self._views = tuple(views)
         self._clock = clock
+        self._created = clock()
         self._dues = [_NEVER for _ in self._views]
         self._next_due = _NEVER
         self._phases: list[_Phase] = []
@@ -257,8 +259,8 @@ class Progress:
     def phase(self, name: str, *, is_told: bool = False) -> Iterator[None]:
         """Counts the block's seconds."""
         # Phases nest: an evaluation begins while a training waits for it. The seconds so far go to the outer phase,
-        # which resumes at the end of the inner one, so that every second counts for the innermost phase only. The outer
-        # phase's speed excludes the pause, so that an evaluation does not look like slow steps.
+        # which resumes at the end of the inner one, so every second counts for the innermost phase only. The outer
+        # phase's speed excludes the pause, so an evaluation does not look like slow steps.
         began = self._clock()
         self._count_until(began)
         self._phases.append(_Phase(name, began))
@@ -274,6 +276,12 @@ class Progress:
                 outer.resumed = ended
                 outer.speed.pause(ended - began)
                 self._begin(is_told=False)
+
+    def breakdown(self) -> dict[str, float]:
+        """Returns phase -> seconds of all the time since the run began, with the time outside of phases as "rest"."""
+        now = self._clock()
+        self._count_until(now)
+        return {**self.seconds, REST: now - self._created - sum(self.seconds.values())}
 
     def place(self, words: str) -> None:
         """Records where the current phase runs, such as "4 emulated TPU cores"."""
@@ -407,7 +415,7 @@ def expecting(
 def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
     """Returns the progress of an interruptible call, such as a generator of rows.
 
-    Nothing of it stays on a terminal between two lines. Within what is followed already it is shown to nobody.
+    Nothing of it stays on a terminal between two lines. Within a tracked block it is not shown.
     """
     if current() is not None or mode in (None, "off"):
         return Progress()
@@ -422,10 +430,10 @@ def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
 
 
 @contextlib.contextmanager
-def phase(name: str) -> Iterator[None]:
-    """Counts the block's seconds if its progress is tracked, and logs its beginning."""
+def phase(name: str, *, is_told: bool = True) -> Iterator[None]:
+    """Counts the block's seconds if its progress is tracked, and logs its beginning unless told otherwise."""
     progress = current()
-    with contextlib.nullcontext() if progress is None else progress.phase(name, is_told=True):
+    with contextlib.nullcontext() if progress is None else progress.phase(name, is_told=is_told):
         yield
 
 

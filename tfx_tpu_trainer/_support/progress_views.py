@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tfx_tpu_trainer._support.progress import Batches, Steps
 
 LINE_SECONDS = 5.0
-"""Least time between two lines of a kind, in seconds."""
+"""The minimum time between two lines of a kind, in seconds."""
 
 _LONGEST_SECONDS = 60.0
 

@@ -81,7 +81,7 @@ def wait_for_tasks(
 ) -> None:
     """Waits until all hosts accept connections, and names those that do not.
 
-    TensorFlow's own wait can't be ended, not even by Ctrl-C, so that callers wait here first.
+    TensorFlow's own wait can't be ended, not even by Ctrl-C, so callers wait here first.
     """
     missing = without_answer(hosts)
     if not missing:

@@ -71,7 +71,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
 def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yields a temporary name next to `path`, which replaces `path` at the end.
 
-    If the block raises, what it has written is removed and `path` stays as it was.
+    If the block raises, its file is removed and `path` stays unchanged.
     """
     path = followed_link(path)
     if is_written_through(path):
@@ -132,7 +132,7 @@ def folder_written_whole(
 ) -> Iterator[str]:
     """Yields a temporary folder next to `uri`, which replaces `uri` at the end.
 
-    If the block raises, the temporary folder is removed and `uri` stays as it was.
+    If the block raises, the temporary folder is removed and `uri` stays unchanged.
     """
     uri = followed_link(_without_slash(uri))
     _check_replaceable(uri, replaceable)
@@ -144,9 +144,9 @@ def folder_written_whole(
 
 
 def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None:
-    """Moves a finished folder to its place, and removes what is there.
+    """Moves a finished folder to its place, and removes the old one.
 
-    What is there is a former attempt's, which was killed between this and the end of its execution.
+    The old one belongs to an earlier attempt, which was killed between this call and the end of its execution.
     """
     # Whenever this process is killed, a reader of `uri` must find the old folder, the new one or none, never a part.
     # With renames that takes three steps: old -> aside, new -> `uri`, remove the one aside. A kill between the first
@@ -213,7 +213,7 @@ def move_folder(folder: str, target: str, *, last: Collection[str] = ()) -> None
 def is_whole(folder: str, markers: Collection[str]) -> bool:
     """Returns whether a folder is complete; waits for one that is being written file by file.
 
-    Where folders are renamed there is nothing to wait for, nor where a folder has no files yet.
+    It does not wait on file systems that rename folders, nor for a folder without files.
     """
     gfile = _gfile()
     ends = time.monotonic() + _MARKER_SECONDS

@@ -121,7 +121,7 @@ def _main() -> int:
     except click.ClickException as error:
         print(f"{_NAME}: {printable(error.format_message())}", file=sys.stderr)
         return error.exit_code
-    # Outside the command, so that a program that uses click finds no context of this one.
+    # Outside the command, so a program that uses click finds no context of this one.
     return run() if callable(run) else 0
 
 

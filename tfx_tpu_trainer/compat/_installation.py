@@ -47,7 +47,7 @@ def install(*, emulate: bool | None = None) -> Installation:
     """Restores `tf.estimator` and what was removed with it, from this package.
 
     `docs/compat.md` lists the names. Imports TensorFlow if it is not imported yet, with Keras 2 (TF_USE_LEGACY_KERAS=1)
-    unless the environment says otherwise. A second call changes nothing.
+    unless the environment has another value. A second call changes nothing.
 
     Examples:
         >>> from tfx_tpu_trainer import compat
@@ -59,8 +59,8 @@ def install(*, emulate: bool | None = None) -> Installation:
         False
 
     Args:
-        emulate: Whether TPU cores are emulated and any `TPUClusterResolver` is answered without a
-            cloud. Defaults to `None`: what TFX_TPU_TRAINER_EMULATE=1 in the environment says.
+        emulate: Whether to emulate TPU cores, and to let any `TPUClusterResolver` work without a cloud. Defaults to
+            `None`: whether the environment has TFX_TPU_TRAINER_EMULATE=1.
 
     Returns:
         A handle; as a context manager it undoes what this call did.
@@ -177,7 +177,7 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
     """Sees every import first, and changes some modules.
 
     TensorFlow executes its API's modules again for each name they are imported by (`tensorflow.compat.v1` is another
-    module than `tf.compat.v1`), so that changing existing modules is not enough.
+    module than `tf.compat.v1`), so changing existing modules is not enough.
     """
 
     def __init__(
@@ -234,8 +234,7 @@ class _ChangingLoader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        # The module gets its own loader back: `inspect`, `pkgutil` and a reload ask for it, and would not know this
-        # one.
+        # Restores the module's own loader, which `inspect`, `pkgutil` and reloads use; they would not know this one.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -249,8 +248,7 @@ _LAYERS: Final = "tf_keras.legacy_tf_layers"
 _LAYERS_NOW: Final = "tf_keras.src.legacy_tf_layers"
 
 MOVED: Final = {
-    # tensorflow.python.layers.normalization, which tf-slim's batch_norm uses, asks for the first of these; tf_keras
-    # since 2.16 lacks it.
+    # Imported by tensorflow.python.layers.normalization, which tf-slim's batch_norm uses; tf_keras since 2.16 lacks it.
     **{
         f"{_LAYERS}.{name}": f"{_LAYERS_NOW}.{name}"
         for name in ("base", "convolutional", "core", "normalization", "pooling")
@@ -268,7 +266,7 @@ MOVED: Final = {
 
 
 class MovedModulesFinder(importlib.abc.MetaPathFinder):
-    """Finds moved modules by their old names, as the same module objects; asked last, so that existing modules win."""
+    """Finds moved modules by their old names, as the same module objects; comes last, so existing modules win."""
 
     def find_spec(
         self,
@@ -287,7 +285,7 @@ class MovedModulesFinder(importlib.abc.MetaPathFinder):
 
 
 # importlib returns the module that is in `sys.modules` after `exec_module`: replacing it there makes the old name an
-# alias of the same object, so that `isinstance` holds for classes of both.
+# alias of the same object, so `isinstance` holds for classes of both.
 class _SameModule(importlib.abc.Loader):
     """Imports a module under its old name as the same object."""
 
@@ -298,14 +296,14 @@ class _SameModule(importlib.abc.Loader):
         sys.modules[module.__name__] = importlib.import_module(self._today)
 
 
-# The origin of such a module, which `repr()` shows.
+# The origin of modules made here, which `repr()` shows.
 ORIGIN = "tfx_tpu_trainer.compat"
 
 
 def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.ModuleType:
     """Makes a module with given values.
 
-    It is a package without a folder, so that missing names are requested as its submodules, and the importer can
+    It is a package without a folder, so missing names are requested as its submodules, and the importer can
     explain why they are missing.
     """
     module = types.ModuleType(name, doc)
@@ -337,7 +335,7 @@ def is_alias(value: Any) -> bool:
 
 
 def is_module(value: Any) -> bool:
-    """Returns whether a value is a module; `isinstance` would ask the value, and some proxies raise."""
+    """Returns whether a value is a module; `isinstance` reads the value's `__class__`, and some proxies then raise."""
     return issubclass(type(value), types.ModuleType)
 
 

@@ -107,7 +107,7 @@ MODULES: Final = {module: tuple(names.split()) for module, names in _LISTED.item
 """Module below `tensorflow_estimator.python.estimator` -> its public names, in either API's form."""
 
 SUBMODULES: Final = ("experimental", "export", "inputs", "tpu")
-"""Modules of the API; TensorFlow 2's has but the first two."""
+"""Modules of the API; TensorFlow 2's has only the first two."""
 
 # Names that `estimator_lib` had in addition to the API's root.
 _NOT_AT_THE_ROOT: Final = frozenset(
@@ -133,7 +133,7 @@ _NOT_AT_THE_ROOT: Final = frozenset(
     ]
 )
 NAMES: Final = frozenset(MODULES["estimator_lib"]) - _NOT_AT_THE_ROOT
-"""Classes and functions of `tf.estimator`, and of `tf.compat.v1.estimator` likewise."""
+"""Classes and functions of both `tf.estimator` and `tf.compat.v1.estimator`."""
 
 TPU_NAMES: Final = (
     "InputPipelineConfig",

@@ -112,7 +112,7 @@ def _without_importing(traceback: types.TracebackType | None) -> types.Traceback
         elif not (file.startswith("<frozen importlib") and _is_called_by_us(traceback)):
             frames.append(traceback)
         traceback = traceback.tb_next
-    # `tb_next` can be set, so that the traceback is relinked instead of printed by hand: debuggers and the program's
+    # `tb_next` can be set, so the traceback is relinked instead of printed by hand: debuggers and the program's
     # `sys.excepthook` see the same frames.
     for frame, following in zip(frames, [*frames[1:], None]):
         frame.tb_next = following

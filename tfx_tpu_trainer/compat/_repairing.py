@@ -1,4 +1,4 @@
-"""What is run of a program: its file or module, repaired where that is asked for."""
+"""Prepares runs of a program's file or module, repaired on request."""
 
 import functools
 import sys
@@ -26,7 +26,7 @@ def program_to_run(
 ) -> Callable[[], int]:
     """Prepares a run of a program in this process, as `python -m tfx_tpu_trainer.compat` runs it.
 
-    Nothing is installed: that is `install()`.
+    It does not install the old names; `install()` does.
 
     Args:
         words: The program's path and its arguments; the arguments alone with `module`.

@@ -37,7 +37,7 @@ class Repairs:
 
     Attributes:
         files: The program's own files: no others are repaired.
-        shown: Whether what is done is printed, to stderr.
+        shown: Whether the repairs are printed to stderr.
     """
 
     def __init__(self, files: OwnFiles, *, shown: bool) -> None:
@@ -97,7 +97,7 @@ class Repairs:
 def _disable_v2_behavior(tensorflow: Any) -> None:
     log = tensorflow.get_logger()
     level = log.level
-    # It warns of its deprecation, but the user did not call it.
+    # Its deprecation warning does not concern a user who did not call it.
     log.setLevel(logging.ERROR)
     try:
         tensorflow.compat.v1.disable_v2_behavior()
@@ -132,9 +132,8 @@ class Repair:
 
     Attributes:
         text: The text, repaired.
-        tensorflow: The version of TensorFlow that the program was written for; `None` where it does
-            not say.
-        left: What is to be edited by hand: a line, a name and the advice, each as one text.
+        tensorflow: The version of TensorFlow that the program was written for; `None` if its names do not show it.
+        left: The edits to make by hand, one text each: line, name and advice.
     """
 
     text: str
@@ -146,7 +145,7 @@ def load_repair(original: str) -> Repair | None:
     """Returns a cached repair of a text."""
     try:
         kept = json.loads(_file(original).read_bytes())
-        # The digest covers the values, so that an edited or damaged file counts as missing: the text that runs in a
+        # The digest covers the values, so an edited or damaged file counts as missing: the text that runs in a
         # program's place must be exactly what the doctor wrote.
         repair = Repair(kept["text"], kept["tensorflow"], tuple(kept["left"]))
         return repair if kept["digest"] == _digest_of(repair) else None
@@ -196,7 +195,7 @@ _read_from_disk: Final = linecache.updatecache
 def _show_lines(path: str, text: str) -> None:
     """Gives a repaired text to `linecache` in place of the file's.
 
-    AutoGraph asks `linecache` to read a file again before it compiles one of its functions, so that an entry in
+    AutoGraph makes `linecache` read a file again before it compiles one of its functions, so an entry in
     `linecache.cache` alone is not enough.
     """
     _texts[path] = text
@@ -217,11 +216,11 @@ def _updatecache(filename: str, module_globals: dict[str, Any] | None = None) ->
 _IMPORTS: Final = ("import ", "from ")
 
 
-# Tracebacks and debuggers name lines of the original file, so that line 90 of the repaired text must be line 90 of the
+# Tracebacks and debuggers name lines of the original file, so line 90 of the repaired text must be line 90 of the
 # file. A diff gives the changed blocks. A block that grew appends its surplus statements to the previous ones with `;`,
-# and a block that shrank is padded with empty lines. Of two joined statements, one is an import. Example: `import b` is
+# and a block that shrank is padded with empty lines. One of two joined statements is an import. Example: `import b` is
 # added between `import a` and `x = 1`; the first line becomes `import a; import b`, and `x = 1` stays on line 2. If the
-# lines do not work out, or the result means something else, the repaired text is used as it is.
+# lines can't be aligned, or the result means something else, the repaired text is used unchanged.
 def keep_lines(original: str, repaired: str) -> str:
     """Lays out a repaired program on the original's lines.
 
@@ -230,8 +229,8 @@ def keep_lines(original: str, repaired: str) -> str:
     """
     old, new = original.split("\n"), repaired.split("\n")
     laid: list[str] = []
-    # With autojunk, frequent lines of a file with 200 lines or more are no anchors, and unchanged blocks count as
-    # changed.
+    # With autojunk, frequent lines of a file with 200 lines or more do not align the texts, and unchanged blocks count
+    # as changed.
     opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     for _, first, end, new_first, new_end in opcodes:
         for number, line in enumerate(new[new_first:new_end]):
@@ -412,8 +411,8 @@ _KEY = "tfx_tpu_trainer.compat"
 def serve_workers(repairs: Repairs | None) -> None:
     """Prepares processes of the start methods "spawn" and "forkserver" like this one.
 
-    Forked processes inherit everything. Others unpickle their start data before they import the program, and a value
-    in it does the installation.
+    Forked processes inherit everything. Others unpickle their start data before they import the program, and one of
+    its values makes the installation.
     """
     original: Callable[[str], dict[str, Any]] = multiprocessing.spawn.get_preparation_data
     start = _Start(None if repairs is None else repairs.files.roots)

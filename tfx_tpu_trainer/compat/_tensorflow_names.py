@@ -1,8 +1,8 @@
 """Makes all changes of an installation, after checking that the old names are free.
 
-`tf.contrib` is made name by name, as a program asks for it. A name of it is this package's own where
-`tfx_tpu_trainer.compat.contrib` has it, else what the doctor's tables say has its place under the same
-arguments. For all others the error is the doctor's advice.
+`tf.contrib` is made name by name, as a program uses it. A name comes from `tfx_tpu_trainer.compat.contrib` if it is
+there, else from the place that the doctor's tables give for the same arguments. For all others the error is the
+doctor's advice.
 """
 
 import functools
@@ -79,7 +79,7 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
         emulate = environment_emulates()
     elif emulate:
         log.set_environment(EMULATE_VARIABLE, "1")
-    # All checks come before the first change, so that a refusal changes nothing.
+    # All checks come before the first change, so a refusal changes nothing.
     changes = _Changes(log, emulate=emulate)
     for name, module in changes.modules.items():
         log.set_module(name, module)
@@ -272,7 +272,7 @@ class ContribNames:
             return None
         if name not in self._modules:
             path = found.group(1).removeprefix(".")
-            module = make_module(name, {}, doc=f"`{name}`, provided by its replacement of today.")
+            module = make_module(name, {}, doc=f"`{name}`, provided by its current replacement.")
             today = _find(path)
             if isinstance(today, types.ModuleType):
                 vars(module)["__getattr__"] = functools.partial(_attribute, today)
@@ -304,9 +304,11 @@ class ContribNames:
 
 
 def _attribute(module: types.ModuleType, name: str) -> Any:
-    """Returns an attribute of the module that another one stands for, except its file and path."""
+    """Returns an attribute of the module that another one replaces, except its file and path."""
     if name.startswith("__"):
-        raise AttributeError(f"module {module.__name__!r} stands for it and has {name!r} to itself")
+        raise AttributeError(
+            f"module {module.__name__!r} replaces it, and does not share its {name!r}"
+        )
     return getattr(module, name)
 
 
@@ -357,7 +359,7 @@ def _own_module(part: str) -> Any:
     try:
         is_there = bool(part) and importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
-        # Its parent does not exist either, or is no package.
+        # Its parent does not exist either, or is not a package.
         return None
     module = importlib.import_module(name) if is_there else None
     return module if hasattr(module, "__all__") else None
@@ -369,7 +371,7 @@ def _is_module(path: str) -> bool:
     if not part:
         return True
     if rest and rest[0] == "python":
-        # There is no list of private modules, but a name with a rule is no module.
+        # There is no list of private modules, but a name with a rule is not a module.
         return _is_module(part) and not _is_told(path) and not rest[-1][:1].isupper()
     if _own_module(path) is not None:
         return True
@@ -393,7 +395,7 @@ def _rule(path: str) -> tuple[str, Any]:
 
 
 def _is_told(path: str) -> bool:
-    """Returns whether a rule is about this very name, and not only about its module."""
+    """Returns whether a rule is about this very name, instead of only about its module."""
     return _rule(path)[0] in (f"{_CONTRIB}.{path}", f"{_CONTRIB}.{_public(path)}")
 
 

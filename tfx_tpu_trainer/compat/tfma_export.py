@@ -1,8 +1,8 @@
 """Replaces `tfma.export`: the receiver of an evaluation, and an export that today's TFMA reads.
 
-TensorFlow Model Analysis no longer loads an EvalSavedModel, whose graph held the metrics. It evaluates
-a model for serving and computes the metrics itself; the labels, and the features that slices go by, it
-asks of a signature `transform_features`. So that is what is exported here, from the same arguments.
+TensorFlow Model Analysis no longer loads an EvalSavedModel, whose graph held the metrics. It evaluates a serving model
+and computes the metrics itself, with labels and the slices' features from a signature `transform_features`. This module
+exports that signature, from the same arguments.
 """
 
 import dataclasses
@@ -46,15 +46,15 @@ ReceiverFn = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalInputReceiver:
-    """What an eval_input_receiver_fn returns; mirrors `tfma.export.EvalInputReceiver`.
+    """The result of an eval_input_receiver_fn; mirrors `tfma.export.EvalInputReceiver`.
 
     Attributes:
-        features: A dict of str to Tensor or SparseTensor, or a lone one: what the model gets, and
-            what slices may be made of besides.
-        labels: The same of labels; `None` for a model without.
+        features: The model's features, and others to slice by: a dict of str to Tensor or SparseTensor, or a single
+            one.
+        labels: The labels, in the same form; `None` for a model without.
         receiver_tensors: `{"examples": placeholder}`: string [batch], serialized tf.Examples.
-        input_refs: The row of `examples` that each row of the features is from. Must be left out:
-            today's TFMA takes one row for each example.
+        input_refs: The row of `examples` that each row of the features comes from. Must be left out: today's TFMA takes
+            one row for each example.
         iterator_initializer: Must be left out, for the same reason.
 
     Raises:
@@ -90,7 +90,7 @@ def build_parsing_eval_input_receiver_fn(
     """Makes an eval_input_receiver_fn that parses tf.Examples; mirrors TFMA's function of that name.
 
     Args:
-        feature_spec: Feature name -> how `tf.io.parse_example` reads it, the label among them.
+        feature_spec: Feature name -> its type for `tf.io.parse_example`, label included.
         label_key: Name of the label; `None` for a model without.
 
     Returns:
@@ -174,8 +174,8 @@ def evaluation_receiver(
             evaluation's features.
 
     Returns:
-        A ServingInputReceiver. One of another kind, or one that has such a signature already, is
-        given back as it is, with a line in the log.
+        A ServingInputReceiver. A receiver of another kind, or one that has this signature already, is returned
+        unchanged, with a log line.
 
     Raises:
         ValueError: If eval_input_receiver_fn returned something else than an EvalInputReceiver.
@@ -218,10 +218,10 @@ def receive_evaluation(eval_input_receiver_fn: ReceiverFn) -> EvalInputReceiver:
         eval_input_receiver_fn: The function.
 
     Returns:
-        What it gives.
+        The receiver.
 
     Raises:
-        ValueError: It gives something else than an EvalInputReceiver.
+        ValueError: If it returns anything else.
     """
     receiver = eval_input_receiver_fn()
     if isinstance(receiver, EvalInputReceiver):
@@ -257,9 +257,9 @@ def _named_labels(receiver: EvalInputReceiver) -> dict[str, Any]:
 
 
 def _is_raw_and_sparse(value: Any) -> bool:
-    """Returns whether a feature is still as parsed, so that values may be missing.
+    """Returns whether a feature is still as parsed, so values may be missing.
 
-    TFMA reads raw features itself, and knows a missing value there; made dense it would be a zero.
+    TFMA reads raw features itself, and knows a missing value there; in a dense tensor it would be a zero.
     """
     return isinstance(value, tf.SparseTensor) and value.values.op.type.startswith("ParseExample")
 

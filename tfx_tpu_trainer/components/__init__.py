@@ -3,9 +3,9 @@
 `trainer/` declares and runs the training, `gate/` judges its metrics and finds the model to compare with. They are
 built from `user_module/` (the user's code), `inputs/` (Transform's output as input functions), `evaluation/` (metrics
 as TFMA's artifacts and blessings), `report/` (a page about a training), `tuning/` (hyperparameter search) and
-`clusters/` (a pipeline compiled for Kubeflow Pipelines and Vertex AI), each with a face of its own.
+`clusters/` (a pipeline compiled for Kubeflow Pipelines and Vertex AI), each with its own face.
 
-A name is imported when it is first used: configs are checked against the declared parameters without TFX.
+A name is imported when it is first used, so configs are checked against the declared parameters without TFX.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 `estimator.tpu` has that of TPUEstimator, `estimator.v1` that of `tf.compat.v1.estimator` and
 `estimator.inputs` its input functions.
 
-Where the program has not used tf.keras yet, importing this chooses Keras 2 (TF_USE_LEGACY_KERAS=1), of
-which tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers are made; the variable set
-to 0 keeps Keras 3.
+If the program has not used tf.keras yet, importing this module chooses Keras 2 (TF_USE_LEGACY_KERAS=1), which
+tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers need; set the variable to 0 to keep Keras 3.
 """
 
 from tfx_tpu_trainer._support.imports import choose_keras_2
@@ -27,11 +26,11 @@ from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._extenders import add_metrics, forward_features
 from tfx_tpu_trainer.estimator._hook_names import *
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
 from tfx_tpu_trainer.estimator.canned import *
-from tfx_tpu_trainer.estimator.canned._columns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     classifier_parse_example_spec,
     regressor_parse_example_spec,
 )

@@ -1,25 +1,50 @@
-"""Checks an Estimator's arguments, and binds its functions to the places where its calls run."""
+"""The calls of an Estimator: bound to the places where they run, checked and run."""
+
+from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import check_can_be_opened, path_text
-from tfx_tpu_trainer.estimator._callables import check_input_fn
+from tfx_tpu_trainer._support.progress import PREDICT, TRACE, TRAIN, followed, unfollowed
+from tfx_tpu_trainer.estimator._argument_checks import check_positive
+from tfx_tpu_trainer.estimator._engine import prediction
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
+from tfx_tpu_trainer.estimator._engine.loops.progress_hook import Reporting
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import events_of
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session_config
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
+from tfx_tpu_trainer.estimator._engine.training import training
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._number_checks import check_positive
+from tfx_tpu_trainer.estimator._estimator_spec import check_hooks
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._task_environment import TaskType
+from tfx_tpu_trainer.estimator._user_calls import check_input_fn
+from tfx_tpu_trainer.estimator._warm_start import warm_start
+from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
+from tfx_tpu_trainer.estimator.export._saved_model import (
+    build_meta_graphs,
+    check_receiver_fns,
+    export_meta_graphs,
+    export_saved_model,
+    find_checkpoint,
+)
 from tfx_tpu_trainer.estimator.places.choice import input_context_of, strategy_of
 from tfx_tpu_trainer.estimator.places.host import OnHost
 from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Place, bind_call
 from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.estimator._estimator import Estimator
+
 
 v1 = tf.compat.v1
 
@@ -30,14 +55,14 @@ class TrainingReports:
 
     Attributes:
         every_steps: Steps between two reports; `None` for no reports.
-        rows_per_step: Rows of a step over all replicas; `None` where unknown.
+        rows_per_step: Rows of a step over all replicas; `None` if unknown.
     """
 
     every_steps: int | None
     rows_per_step: int | None = None
 
     def mode(self, config: RunConfig) -> str | None:
-        """Returns how progress is shown; `"auto"` shows none without reports."""
+        """Returns how progress is shown; without reports, `"auto"` shows none."""
         return None if config.progress == "auto" and self.every_steps is None else config.progress
 
 
@@ -118,7 +143,6 @@ class EstimatorCalls:
 
 
 _logger = tf.get_logger()
-
 _OWN_PACKAGE = __name__.partition(".")[0]
 _MAY_BE_OVERRIDDEN = frozenset(
     {"model_fn", "latest_checkpoint", "_assert_members_are_not_overridden"}
@@ -126,9 +150,9 @@ _MAY_BE_OVERRIDDEN = frozenset(
 
 
 def check_members_are_not_overridden(subclass: type, base: type) -> None:
-    """Refuses a subclass that replaces a member of its base, as the original does."""
+    """Rejects a subclass that replaces a member of its base class, as the original does."""
     members = {name for name in vars(base) if not name.startswith("__")} - _MAY_BE_OVERRIDDEN
-    # All bases, since a class between ours and the program's may be the one that overrides.
+    # All base classes, since a class between ours and the program's may be the one that overrides.
     for cls in subclass.__mro__:
         if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
             continue
@@ -183,7 +207,7 @@ def check_listeners(
 
 
 def has_terminal(config: RunConfig) -> bool:
-    """Tells whether this process may draw on its terminal, which no other task shares."""
+    """Returns whether this process may draw on its terminal, which no other task shares."""
     return config.is_chief and not config.cluster_spec.jobs
 
 
@@ -195,7 +219,7 @@ def call_graph(config: RunConfig) -> contextlib.AbstractContextManager[tf.Graph]
 
 
 def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
-    """Returns a device function: variables to the cluster's parameter servers, the rest to this task."""
+    """Returns a device function that puts variables on the cluster's parameter servers, and the rest on this task."""
     if not config.num_ps_replicas:
         return None
     return v1.train.replica_device_setter(
@@ -204,3 +228,183 @@ def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
         merge_devices=True,
         cluster=config.cluster_spec,
     )
+
+
+SESSION_HOOKS = "Hooks must be a SessionRunHook"
+
+
+def train(
+    estimator: Estimator,
+    input_fn: Callable[..., Any],
+    hooks: Any,
+    steps: int | None,
+    max_steps: int | None,
+    saving_listeners: Any,
+) -> None:
+    """Trains from the latest checkpoint on, unless `max_steps` have been made already."""
+    config, calls = estimator._config, estimator._calls
+    if config.task_type in (TaskType.EVALUATOR, TaskType.PS):
+        raise ValueError(
+            f"Train has been called wrong configuration: this task is {config.task_type} "
+            "in TF_CONFIG. Please use train_and_evaluate, which starts the part of each task."
+        )
+    calls.check_train_steps(steps, max_steps)
+    steps, max_steps = whole_steps(steps), whole_steps(max_steps)
+    if max_steps is not None and checkpoints.global_step_of(estimator.model_dir) >= max_steps:
+        _logger.info("Skipping training since max_steps has already saved.")
+        return
+    all_hooks = check_hooks(hooks, message=SESSION_HOOKS)
+    listeners = check_listeners(saving_listeners)
+    reports = calls.training_reports()
+    with (
+        events_of(estimator.model_dir),
+        followed(reports.mode(config), may_draw=has_terminal(config)) as progress,
+        call_graph(config),
+    ):
+        with progress.phase(TRACE):
+            plan, own_hooks = calls.plan_training(input_fn, steps=steps, max_steps=max_steps)
+        # A checkpoint would overwrite the values of a warm start, so it is not read then.
+        if not estimator.latest_checkpoint():
+            if unnamed := checkpoints.unnamed_checkpoints(estimator.model_dir):
+                _logger.warning(
+                    "Training starts from scratch in %s.%s", estimator.model_dir, unnamed
+                )
+            start_warm(estimator)
+        with progress.phase(TRAIN):
+            progress.place(plan.ran_on)
+            training.train(
+                plan,
+                settings=estimator._config_of_runs,
+                master=calls.session_master(ModeKeys.TRAIN),
+                hooks=[*own_hooks, *all_hooks],
+                saving_listeners=listeners,
+                reporting=Reporting(
+                    progress=progress,
+                    steps=steps,
+                    max_steps=max_steps,
+                    rows_per_step=reports.rows_per_step,
+                    every_steps=reports.every_steps,
+                ),
+            )
+
+
+def predict(
+    estimator: Estimator,
+    input_fn: Callable[..., Any],
+    predict_keys: Sequence[str] | str | None,
+    hooks: Any,
+    checkpoint_path: Any,
+    yield_single_examples: bool,
+) -> Iterator[Any]:
+    """Yields predictions; nothing runs before the first is requested."""
+    config, calls = estimator._config, estimator._calls
+    all_hooks = check_hooks(hooks, message=SESSION_HOOKS)
+    checkpoint_path = checkpoint_or_warning(estimator, checkpoint_path, "predict")
+    with call_graph(config):
+        place = calls.place(input_fn, ModeKeys.PREDICT)
+        plan, own_hooks = place.plan_prediction(predict_keys)
+        if not checkpoint_path:
+            start_warm(estimator)
+    batches = prediction.predict_batches(
+        plan,
+        settings=estimator._config_of_runs,
+        master=calls.session_master(ModeKeys.PREDICT),
+        hooks=[*own_hooks, *all_hooks],
+        checkpoint_path=checkpoint_path,
+    )
+    progress = unfollowed(config.progress, may_draw=has_terminal(config))
+    # The graph's context has ended above: a suspended generator inside it would leave its graph as
+    # the default one of the caller's own code.
+    with contextlib.closing(batches), progress.phase(PREDICT):
+        counted = prediction.told(batches, progress)
+        yield from prediction.single_rows(counted) if yield_single_examples else counted
+
+
+def build_export(
+    estimator: Estimator, serving_input_receiver_fn: Callable[[], Any]
+) -> tuple[MetaGraph, ...]:
+    """Builds the graphs of an export."""
+    calls = estimator._calls
+    return tuple(
+        build_meta_graphs(
+            calls.call_model_for_export,
+            {ModeKeys.PREDICT: serving_input_receiver_fn},
+            random_seed=estimator._config.tf_random_seed,
+            **calls.export_options(),
+        )
+    )
+
+
+def export_graphs(
+    estimator: Estimator,
+    export_dir_base: str,
+    meta_graphs: Sequence[MetaGraph],
+    checkpoint_path: str | None,
+) -> bytes:
+    """Exports graphs that were built before."""
+    return export_meta_graphs(
+        meta_graphs,
+        export_dir_base=export_dir_base,
+        checkpoint_path=_checkpoint_to_export(estimator, checkpoint_path),
+        session_config=estimator._config.session_config,
+    )
+
+
+def export(
+    estimator: Estimator,
+    export_dir_base: str,
+    input_receiver_fns: Mapping[str, Callable[[], Any]],
+    checkpoint_path: str | None,
+    **options: Any,
+) -> bytes:
+    """Builds and exports the graphs of the modes that have a receiver function."""
+    check_receiver_fns(input_receiver_fns)
+    config, calls = estimator._config, estimator._calls
+    return export_saved_model(
+        export_dir_base=export_dir_base,
+        call_model=calls.call_model_for_export,
+        input_receiver_fns=input_receiver_fns,
+        checkpoint_path=_checkpoint_to_export(estimator, checkpoint_path),
+        random_seed=config.tf_random_seed,
+        session_config=config.session_config,
+        **calls.export_options(),
+        **options,
+    )
+
+
+def _checkpoint_to_export(estimator: Estimator, checkpoint_path: str | None) -> str:
+    return find_checkpoint(
+        checkpoint_path or estimator.latest_checkpoint(),
+        model_dir=estimator.model_dir,
+        warm_start=estimator._warm_start_settings,
+    )
+
+
+def checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
+    """Returns the checkpoint to read; if there is none, logs the original's line.
+
+    Variables are then initialized; without a warm start, that is worth a warning.
+    """
+    # A path in the form of TensorFlow's savers; other values are rejected when the checkpoint is opened.
+    path = os.fsdecode(given) if isinstance(given, (bytes, os.PathLike)) else given
+    path = path or estimator.latest_checkpoint()
+    if path:
+        return path
+    _logger.info(
+        "Could not find trained model in model_dir: %s, running initialization to %s.",
+        estimator.model_dir,
+        doing,
+    )
+    if estimator._warm_start_settings is None:
+        _logger.warning(
+            "%s runs on variables that were never trained: model_dir has no latest checkpoint.%s",
+            doing,
+            checkpoints.unnamed_checkpoints(estimator.model_dir),
+        )
+    return path
+
+
+def start_warm(estimator: Estimator) -> None:
+    if estimator._warm_start_settings is not None:
+        _logger.info("Warm-starting with WarmStartSettings: %s", estimator._warm_start_settings)
+        warm_start(estimator._warm_start_settings)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import _runs
-from tfx_tpu_trainer.estimator._callables import argument_names, as_params, check_model_fn
+from tfx_tpu_trainer.estimator import _calls
 from tfx_tpu_trainer.estimator._calls import (
     EstimatorCalls,
     check_members_are_not_overridden,
@@ -19,8 +18,10 @@ from tfx_tpu_trainer.estimator._calls import (
 )
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import EvalResult
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._evaluations import OpenEvaluation
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._user_calls import argument_names, as_params, check_model_fn
 from tfx_tpu_trainer.estimator._warm_start import as_warm_start_settings
 from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
 
@@ -58,7 +59,7 @@ class Estimator:
         ['global_step', 'loss']
     """
 
-    # A TPUEstimator gives its model_fn a batch size in params whether or not there are others.
+    # A TPUEstimator gives its model_fn a batch size in params even if there are no others.
     _warns_of_missing_params = True
 
     def __init__(
@@ -79,8 +80,8 @@ class Estimator:
             config: Configuration of the runs. Defaults to `RunConfig()`.
             params: Passed to model_fn and input_fn as `params`. Defaults to `None`, an empty
                 dict.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables'
-                first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables' initial values.
+                Defaults to `None`.
 
         Raises:
             ValueError: If an argument is invalid.
@@ -176,7 +177,7 @@ class Estimator:
 
         Raises:
             ValueError: If the model is not trained.
-            tf.errors.NotFoundError: If the model has no such variable.
+            tf.errors.NotFoundError: If the model lacks the variable.
         """
         if isinstance(name, str):
             return checkpoints.variable_value(self.model_dir, name)
@@ -221,7 +222,7 @@ class Estimator:
             TypeError: If a hook or listener is of the wrong type.
             NanLossError: If the loss becomes NaN.
         """
-        _runs.train(self, input_fn, hooks, steps, max_steps, saving_listeners)
+        _calls.train(self, input_fn, hooks, steps, max_steps, saving_listeners)
         return self
 
     def evaluate(
@@ -266,18 +267,18 @@ class Estimator:
     ) -> EvalResult:
         """Evaluates the model and also returns the rows, the loss averaged over them and the seconds.
 
-        The original has no such method. The arguments and the errors are those of `evaluate`.
+        The original lacks this method. The arguments and the errors are those of `evaluate`.
 
         Returns:
             The result.
         """
-        evaluation = _runs.OpenEvaluation(self, input_fn, steps=steps, hooks=hooks)
+        evaluation = OpenEvaluation(self, input_fn, steps=steps, hooks=hooks)
         return evaluation.evaluate(checkpoint_path, name=name)
 
     def build_graphs(self, serving_input_receiver_fn: Callable[[], Any]) -> tuple[MetaGraph, ...]:
         """Builds the graphs of an export, and runs nothing.
 
-        The original has no such method. Before a training, it finds mistakes that would show only
+        The original lacks this method. Before a training, it finds mistakes that would show only
         afterwards: a model_fn or a receiver that fails in mode PREDICT.
 
         Args:
@@ -289,7 +290,7 @@ class Estimator:
         Raises:
             ValueError: If `export_saved_model` would raise it.
         """
-        return _runs.build_export(self, serving_input_receiver_fn)
+        return _calls.build_export(self, serving_input_receiver_fn)
 
     def export_graphs(
         self,
@@ -300,8 +301,8 @@ class Estimator:
     ) -> bytes:
         """Exports the graphs that `build_graphs` returned, with the variables of a checkpoint.
 
-        The original has no such method. A training that checks its graphs before the first step
-        need not trace them again after the last.
+        The original lacks this method. A training that checks its graphs before the first step
+        does not trace them again after the last.
 
         Args:
             export_dir_base: Folder to make the timestamped folder in.
@@ -314,7 +315,7 @@ class Estimator:
         Raises:
             ValueError: If there is no checkpoint, or it lacks a variable of the graphs.
         """
-        return _runs.export_graphs(self, export_dir_base, meta_graphs, checkpoint_path)
+        return _calls.export_graphs(self, export_dir_base, meta_graphs, checkpoint_path)
 
     def predict(
         self,
@@ -345,7 +346,7 @@ class Estimator:
             ValueError: If the model predicts none of the keys, or if rows are requested and the
                 predictions of a batch differ in length.
         """
-        return _runs.predict(
+        return _calls.predict(
             self, input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples
         )
 
@@ -391,7 +392,7 @@ class Estimator:
             ValueError: If there is no checkpoint or no receiver function, or if the mode is none
                 of these.
         """
-        return _runs.export(
+        return _calls.export(
             self,
             export_dir_base,
             {experimental_mode: serving_input_receiver_fn},
@@ -416,7 +417,7 @@ class Estimator:
         Returns:
             The path of the export.
         """
-        return _runs.export(
+        return _calls.export(
             self,
             export_dir_base,
             input_receiver_fn_map,
@@ -445,7 +446,7 @@ class Estimator:
         _logger.warning(
             "export_savedmodel is deprecated: it has been renamed, use export_saved_model instead."
         )
-        return _runs.export(
+        return _calls.export(
             self,
             export_dir_base,
             {ModeKeys.PREDICT: serving_input_receiver_fn},

@@ -1,4 +1,4 @@
-"""The result of a model_fn for an Estimator."""
+"""The result of a model_fn for an Estimator, and the checks that a TPUEstimatorSpec shares."""
 
 from __future__ import annotations
 
@@ -7,13 +7,121 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export import _outputs
 
 v1 = tf.compat.v1
+
+
+class NoSpecError(ValueError):
+    """A model_fn returned `returned`, which is not a spec."""
+
+    def __init__(self, message: str, *, returned: Any) -> None:
+        super().__init__(message)
+        self.returned = returned
+
+
+def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
+    """Checks a loss and returns it as a scalar tensor."""
+    if loss is None:
+        if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+            raise ValueError(f"Missing loss. Mode {mode!r} needs one in the spec.")
+        return None
+    _check_is_tensor(loss, "loss")
+    if not (loss.dtype.is_floating or loss.dtype.is_integer):
+        raise TypeError(f"loss must be of a type of numbers, such as float32, given: {loss!r}.")
+    check_graph(loss, "loss")
+    if loss.shape.num_elements() not in (None, 1):
+        raise ValueError(f"Loss must be scalar, given: {loss}. Average it over the batch.")
+    return loss if loss.shape.rank == 0 else tf.reshape(loss, [])
+
+
+def check_train_op(train_op: Any, mode: str | None) -> Any:
+    """Checks a train_op and returns it."""
+    if train_op is None:
+        if mode == ModeKeys.TRAIN:
+            raise ValueError("Missing train_op. Mode 'train' needs one in the spec.")
+        return None
+    if isinstance(train_op, tf.Variable):
+        train_op = train_op.op
+    if not isinstance(train_op, (tf.Operation, tf.Tensor)):
+        raise TypeError(f"train_op must be Operation or Tensor, given: {train_op!r}.")
+    check_graph(train_op, "train_op")
+    return train_op
+
+
+def check_predictions(predictions: Any, mode: str | None) -> Any:
+    """Checks predictions and returns them; a dict is copied, and `None` becomes `{}`."""
+    if predictions is None:
+        if mode == ModeKeys.PREDICT:
+            raise ValueError("Missing predictions. Mode 'infer' needs them in the spec.")
+        return {}
+    if not isinstance(predictions, Mapping):
+        _check_is_tensor(predictions, "predictions")
+        check_graph(predictions, "prediction values")
+        return predictions
+    for name, value in predictions.items():
+        _check_is_tensor(value, f"predictions[{name}]")
+        check_graph(value, "prediction values", key=name)
+    return dict(predictions)
+
+
+def predictions_of_mode(predictions: Any, mode: str) -> Any:
+    """Returns predictions; rejects an empty dict, whose session calls would read no input and never end."""
+    if mode == ModeKeys.PREDICT and isinstance(predictions, Mapping) and not predictions:
+        raise ValueError("Missing predictions. The spec has none, or an empty dict of them.")
+    return predictions
+
+
+def check_hooks(
+    hooks: Iterable[Any] | None, *, message: str = "All hooks must be SessionRunHook instances"
+) -> tuple[v1.train.SessionRunHook, ...]:
+    """Checks hooks and returns them as a tuple."""
+    if hooks is not None and not isinstance(hooks, Iterable):
+        raise TypeError(f"{message}, given: {hooks!r}. Give a list of them.")
+    hooks = tuple(hooks or ())
+    for hook in hooks:
+        if not isinstance(hook, v1.train.SessionRunHook):
+            raise TypeError(f"{message}, given: {hook!r}")
+    return hooks
+
+
+def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
+    """Returns the hooks that a spec has for a mode."""
+    return {
+        ModeKeys.TRAIN: spec.training_hooks,
+        ModeKeys.EVAL: spec.evaluation_hooks,
+        ModeKeys.PREDICT: spec.prediction_hooks,
+    }[mode]
+
+
+def check_graph(value: Any, what: str, *, key: Any = None) -> None:
+    """Checks that a tensor or op is in the default graph, or in one around it.
+
+    An export for TPUs calls model_fn in a function's graph, where an unchanged feature is a tensor
+    of the graph around it.
+    """
+    if tf.executing_eagerly():
+        return
+    graph = v1.get_default_graph()
+    while graph is not None:
+        if value.graph is graph:
+            return
+        graph = getattr(graph, "outer_graph", None)
+    name = value.name if key is None else f"{key}: {value.name}"
+    raise ValueError(
+        f'{what} with "{name}" must be from the default graph. Possible causes of this error '
+        f"include: {what} was created outside model_fn, or in an earlier call of it. Create every "
+        "tensor inside model_fn."
+    )
+
+
+def _check_is_tensor(value: Any, what: str) -> None:
+    # A sparse or ragged tensor has several tensors, and a session returns no array for it.
+    if not isinstance(value, (tf.Tensor, tf.Variable)):
+        raise TypeError(f"{what} must be Tensor, given: {value!r}.")
 
 
 class _Fields(NamedTuple):
@@ -70,9 +178,9 @@ class EstimatorSpec(_Fields):
         prediction_hooks: Iterable[v1.train.SessionRunHook] | None = None,
     ) -> EstimatorSpec:
         """Checks the fields and makes a spec."""
-        train_op = _spec_checks.check_train_op(train_op, mode)
-        loss = _spec_checks.check_loss(loss, mode)
-        predictions = _spec_checks.check_predictions(predictions, mode)
+        train_op = check_train_op(train_op, mode)
+        loss = check_loss(loss, mode)
+        predictions = check_predictions(predictions, mode)
         if mode == ModeKeys.PREDICT:
             export_outputs = _outputs.normalise_export_outputs(export_outputs, predictions)
         return super().__new__(
@@ -83,11 +191,11 @@ class EstimatorSpec(_Fields):
             train_op=train_op,
             eval_metric_ops=_check_eval_metric_ops(eval_metric_ops),
             export_outputs=export_outputs,
-            training_chief_hooks=_spec_checks.check_hooks(training_chief_hooks),
-            training_hooks=_spec_checks.check_hooks(training_hooks),
+            training_chief_hooks=check_hooks(training_chief_hooks),
+            training_hooks=check_hooks(training_hooks),
             scaffold=_check_scaffold(scaffold),
-            evaluation_hooks=_spec_checks.check_hooks(evaluation_hooks),
-            prediction_hooks=_spec_checks.check_hooks(prediction_hooks),
+            evaluation_hooks=check_hooks(evaluation_hooks),
+            prediction_hooks=check_hooks(prediction_hooks),
         )
 
     def _replace(self, **changes: Any) -> EstimatorSpec:
@@ -113,12 +221,12 @@ class EstimatorSpec(_Fields):
             labels=labels,
             loss=self.loss,
             train_op=self.train_op,
-            predictions=_spec_checks.predictions_of_mode(self.predictions, mode),
+            predictions=predictions_of_mode(self.predictions, mode),
             eval_metrics=None,
             eval_metric_ops=self.eval_metric_ops,
             host_call=None,
             make_scaffold=lambda: self.scaffold,
-            hooks=_spec_checks.hooks_of_mode(self, mode),
+            hooks=hooks_of_mode(self, mode),
             chief_hooks=self.training_chief_hooks if mode == ModeKeys.TRAIN else (),
         )
 
@@ -139,7 +247,7 @@ def _check_eval_metric_ops(
         pairs[name] = metric_ops.checked_pair(name, metric)
         metric_ops.add_metric_variables(metric)
         for part in tf.nest.flatten(pairs[name]):
-            _spec_checks.check_graph(part, "eval_metric_ops", key=name)
+            check_graph(part, "eval_metric_ops", key=name)
     return pairs
 
 

@@ -1,14 +1,14 @@
-"""Extends an existing Estimator by metrics, or by features among its predictions."""
+"""Extends an existing Estimator with metrics, or with features among its predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import argument_names, call_with, unexpected_arguments
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import argument_names, call_with, unexpected_arguments
 from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, PredictOutput
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
@@ -88,7 +88,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
 def _on_cores(
     eval_metrics: Any, metric_fn: Callable[..., dict[str, Any]], given: Mapping[str, Any]
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-    """Adds metrics to those of a `TPUEstimatorSpec`; all are created from the gathered tensors."""
+    """Adds metrics to those of a `TPUEstimatorSpec`; all are made from the gathered tensors."""
     own_fn, own_tensors = eval_metrics or (dict, {})
     # Cores send only tensors, so a config is bound to the function.
     constants = {name: given[name] for name in given if name == "config"}
@@ -112,7 +112,7 @@ def forward_features(
 ) -> Estimator:
     """Returns an Estimator that also predicts features; mirrors `tf.contrib.estimator.forward_features`.
 
-    `predict` and the predict signatures of an export return them with the predictions, so that predictions whose
+    `predict` and the predict signatures of an export return them with the predictions, so predictions whose
     order is lost can be joined with their inputs.
 
     Examples:

@@ -1,9 +1,9 @@
 """Makes Keras optimizers that a model_fn calls train in its graph, as v1 optimizers do.
 
-Today's Keras optimizers (Keras 2's from 2.11 on, Keras 3's) assign to variables one after the
-other and return their count of steps: a train_op of that would change nothing in a graph. While a
-model_fn runs, their updates are traced in a `tf.function`, as Keras itself would, and the traced
-nodes are copied into the graph; the caller gets an op that runs all of them.
+Today's Keras optimizers (Keras 2's from 2.11 on, Keras 3's) assign to variables one after the other and return their
+count of steps, which as a train_op would change nothing in a graph. While a model_fn runs, their updates are traced in
+a `tf.function`, as Keras itself would, and the traced nodes are copied into the graph; the caller gets an op that runs
+all of them.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class _Call:
                 self.remember(inner)
 
     def restore(self) -> None:
-        """Restores optimizers from outside, so that the next call can use them."""
+        """Restores optimizers from outside, so the next call can use them."""
         for optimizer, state in self._before:
             vars(optimizer).clear()
             vars(optimizer).update(state)
@@ -101,7 +101,7 @@ def keras_optimizers_train() -> Iterator[None]:
 
 
 def is_of_this_call(optimizer: Any) -> None:
-    """Marks an optimizer as made for the running model_fn: it keeps its variables, to be saved."""
+    """Marks an optimizer as made for the running model_fn, so it keeps its variables, which are saved."""
     call = _call.get()
     if call is not None:
         call.made_here.add(optimizer)
@@ -222,7 +222,7 @@ def _returning_what_is_applied(minimize: Callable[..., Any]) -> Callable[..., An
         # `minimize` calls `apply_gradients`, which is wrapped too and leaves its op here.
         call.applied = None
         returned = minimize(self, *args, **kwargs)
-        # Keras's own returns nothing, which no train_op can be made of.
+        # Keras's own returns nothing, which can't become a train_op.
         return call.applied if returned is None else returned
 
     return in_graph
@@ -242,7 +242,7 @@ def _build(optimizer: Any, variables: list[Any]) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(v1.variable_creator_scope(_from_first_values))
         if not hasattr(optimizer, "built"):
-            # Keras 3 has a scope of its own for each variable.
+            # Keras 3 has its own scope for each variable.
             stack.enter_context(tf.name_scope(getattr(optimizer, "name", None) or "optimizer"))
         optimizer.build(variables)
 
@@ -295,18 +295,18 @@ def _is_value_of(captured: Any, graph: tf.Graph) -> bool:
 
 
 def _from_first_values(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-    """Makes a variable whose first value does not wait for that of another variable.
+    """Makes a variable whose initial value does not wait for that of another variable.
 
-    A learning rate starts as a schedule's at step 0, an average as what it is of: in a graph, all
-    variables get their first values at once.
+    A learning rate starts at a schedule's value for step 0, an average at its variable's value; in a graph, all
+    variables are initialized at once.
     """
     first = kwargs.get("initial_value")
     if isinstance(first, tf.Variable):
         kwargs["initial_value"] = first.initial_value
     elif isinstance(first, tf.Tensor) and not tf.executing_eagerly():
         variables = {each.handle.op: each for each in v1.global_variables()}
-        # `pending` grows while it is walked: all ops that the first value is computed from. Where
-        # one reads a variable, it is given the value that this variable starts with.
+        # `pending` grows while it is walked: all ops from which the initial value is computed. If one reads a variable,
+        # it gets that variable's initial value instead.
         pending = [first.op]
         for op in pending:
             for tensor in op.inputs:
@@ -336,7 +336,7 @@ def _of_this_graph(call: _Call, captured: Any, traced: Trace, name: str) -> tf.T
 def _first_value(variable: Any) -> Any:
     if hasattr(variable.handle, "numpy"):
         return eagerly(variable.numpy)
-    # Made in another graph, as all variables are where eager execution is off.
+    # Made in another graph, like all variables if eager execution is off.
     return tf.get_static_value(variable.initial_value)
 
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import path_text
+from tfx_tpu_trainer.estimator._argument_checks import check_values, one_model_dir
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session_config
-from tfx_tpu_trainer.estimator._run_config_checks import check_values, one_model_dir
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.estimator.places.strategy import kinds
 
@@ -24,7 +24,7 @@ _SAVE_ERROR = "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be bo
 
 
 class _NotGiven:
-    """Marks an argument that is left out, where `None` switches checkpoints off."""
+    """Marks an argument that is left out; `None` would switch checkpoints off."""
 
     def __repr__(self) -> str:
         return "<default>"
@@ -86,8 +86,8 @@ class RunConfig:
         Args:
             model_dir: Folder of checkpoints and events. Defaults to `None`: the estimator's.
             tf_random_seed: Graph-level random seed of every run. Defaults to `None`.
-            save_summary_steps: Steps between summaries. Defaults to 100. No number of steps must be whole: 31.25 is
-                due at the next whole step, the 32nd.
+            save_summary_steps: Steps between summaries. Defaults to 100. Numbers of steps don't have to be whole: 31.25
+                is due at the next whole step, the 32nd.
             save_checkpoints_steps: Steps between checkpoints; excludes
                 `save_checkpoints_secs`. With both `None`, no checkpoint is written.
             save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 without
@@ -110,39 +110,38 @@ class RunConfig:
                 for the hosts that it needs to answer. Defaults to 7200.
             checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
                 Defaults to `True`.
-            jit_compile: How training steps on the host are made fast (ours; the original has no such argument). `None`
-                compiles nothing, and runs each op on one thread where the graph says that a step is so small that
-                sharing its ops among threads costs more than it gains; a log line says so. `False` shares them always.
-                `True` lets XLA compile the steps; `"auto"` measures that in the first loops and continues with the
-                faster, or with what the graph decides where the training is to make the same model each time
-                (`tf_random_seed`, deterministic ops, `save_input_position`). With both, random ops draw by the global
-                step. Where TensorFlow sees a GPU, `None` is `"auto"` for models without random ops. Where XLA can't
-                compile a model, or with `"auto"` not within 60 seconds, or a hook must see every step, a log line says
-                so. Defaults to `None`.
-            save_input_position: Whether the position of the training input is saved with each checkpoint, in
-                `<model_dir>/input_position`, so that a resumed training reads the rows that come next (ours; the
-                original starts the input from its beginning). Seeded random ops of model_fn then draw by the global
-                step. `docs/reliability.md` has the guarantees. Defaults to `False`.
+            jit_compile: How to speed up training steps on the host (ours; not in the original). `None`
+                compiles nothing, and runs each op on one thread if the graph's steps are so small that sharing ops
+                among threads costs more than it gains, with a log line. `False` always shares ops among threads. `True`
+                lets XLA compile the steps; `"auto"` measures both in the first loops and continues with the faster, or
+                lets the graph decide if the training must make the same model each time (`tf_random_seed`,
+                deterministic ops, `save_input_position`). With both values, random ops draw by the global step. If
+                TensorFlow sees a GPU, `None` is `"auto"` for models without random ops. If XLA can't compile a model
+                (with `"auto"`, within 60 seconds), or a hook must see every step, a log line reports it. Defaults to
+                `None`.
+            save_input_position: Whether to save the position of the training input with each checkpoint, in
+                `<model_dir>/input_position`, so a resumed training reads the next rows (ours; the original starts
+                the input from its beginning). Seeded random ops of model_fn then draw by the global step.
+                `docs/reliability.md` has the guarantees. Defaults to `False`.
             first_checkpoint_secs: Seconds to the first checkpoint by time (ours). Each next interval is
-                twice as long, up to `save_checkpoints_secs`, so that a training that is killed
+                twice as long, up to `save_checkpoints_secs`, so a training that is killed
                 early loses at most half of its steps. Defaults to `None`: all intervals are equal.
-            stall_timeout_secs: Seconds without a step after which a session ends (ours): the stacks of
-                all Python threads are logged and a StalledError is raised; a process that can't
-                raise it ends with exit code 75. The first step, which includes compilation, counts
-                too. Defaults to `None`: a session waits for ever and logs it each minute.
-            progress: How the progress of a training, an evaluation or a prediction is shown (ours): steps of all steps,
-                loss, speed, the time left, the last checkpoint, the next evaluation, batches done, and the seconds of
-                each phase. `"bar"` draws a bar on standard error, or in a notebook's cell; `"log"` writes log lines,
-                every `log_step_count_steps` steps and at most every five seconds; `"auto"` draws where standard error
-                is a terminal or the program a notebook, and logs elsewhere, though nothing with
-                `log_step_count_steps=None`; `"off"` and `None` show nothing but the original's lines. Defaults to
-                `"auto"`.
+            stall_timeout_secs: Seconds without a step after which a session ends (ours): the stacks of all Python
+                threads are logged and a StalledError is raised; a process that can't raise it ends with exit code 75.
+                The first step, which includes compilation, counts too. Defaults to `None`: a session waits forever and
+                logs it each minute.
+            progress: How to show the progress of a training, an evaluation or a prediction (ours): steps made, loss,
+                speed, time left, last checkpoint, next evaluation, batches, and the seconds of each phase. `"bar"`
+                draws a bar on standard error, or in a notebook's cell; `"log"` writes log lines, every
+                `log_step_count_steps` steps and at most every five seconds; `"auto"` draws if standard error is a
+                terminal or the program a notebook, else logs, but nothing with `log_step_count_steps=None`; `"off"` and
+                `None` show only the original's lines. Defaults to `"auto"`.
             gradient_norms: Whether each summary of a training has the norms of the gradients, of all variables and of
                 each (ours; see `docs/tensorboard.md`). Defaults to `False`.
             histograms: Whether summaries have histograms of gradients and weights (ours). Defaults to `False`.
-            profile_steps: The first and the last global step to profile for TensorBoard's profile plugin (ours).
-                On the host these steps run one by one; elsewhere, whole session calls are profiled. Defaults to
-                `None`: nothing is profiled.
+            profile_steps: The first and the last global step to profile for TensorBoard's profile plugin (ours). On the
+                host these steps run one by one; elsewhere, whole session calls are profiled. Defaults to `None`:
+                nothing is profiled.
             tf_config: The cluster, in the form of TF_CONFIG, in place of the environment variable (ours). `{}` runs
                 this process alone. Defaults to `None`: the environment variable.
 
@@ -389,7 +388,7 @@ class RunConfig:
 
     @property
     def first_checkpoint_secs(self) -> int | None:
-        """Seconds to the first checkpoint by time; `None` where all intervals are equal."""
+        """Seconds to the first checkpoint by time; `None` for equal intervals."""
         return self._values["first_checkpoint_secs"]
 
     @property

@@ -73,7 +73,7 @@ def read_task_environment(
             first worker is the chief of a cluster without one.
 
     Returns:
-        This process's task; a local run where TF_CONFIG is not set.
+        This process's task; a local run if TF_CONFIG is not set.
 
     Raises:
         ValueError: If TF_CONFIG is not JSON, or describes an invalid cluster or task.
@@ -92,7 +92,7 @@ def read_task_environment(
     if service is not None and not isinstance(service, dict):
         raise TypeError(
             f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(service)}: {service!r}. '
-            "Leave it out where there is none."
+            "Leave it out if there is none."
         )
     for key in ("model_dir", "session_master", "eval_session_master"):
         if not isinstance(tf_config.get(key, ""), str | None):
@@ -142,7 +142,7 @@ def _cluster(tf_config: Mapping[str, Any]) -> tf.train.ClusterSpec:
 
 
 def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
-    """Refuses addresses with which hosts would wait for one another."""
+    """Rejects addresses with which hosts would wait for one another."""
     task_at: dict[str, str] = {}
     for job in cluster.jobs:
         for index in cluster.task_indices(job):
@@ -153,7 +153,7 @@ def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
                     f'The address of {task} in TF_CONFIG is {address!r}; give "host:port", with a '
                     f"port from 0 to {_MAX_PORT}."
                 )
-            # Port 0 stands for any free one, so two tasks of a host may both have it.
+            # Port 0 means any free one, so two tasks of a host may both have it.
             if address in task_at and int(port[1]):
                 raise ValueError(
                     f"{task_at[address]} and {task} in TF_CONFIG have the same address, "
@@ -245,7 +245,7 @@ def _place_in_cluster(
         "evaluation_master": _LOCAL_MASTER,
         "is_chief": task_type == chief_type and task_id == 0,
         "num_ps_replicas": len(jobs.get(TaskType.PS, [])),
-        # A set, since worker and chief are one job where the first worker is the chief.
+        # A set, since worker and chief are one job if the first worker is the chief.
         "num_worker_replicas": sum(len(jobs.get(job, [])) for job in {TaskType.WORKER, chief_type}),
         "global_id_in_cluster": _global_id(cluster, task_type, task_id, chief_type),
     }

@@ -1,27 +1,25 @@
-"""Calls the user's input_fn and model_fn, and explains their errors."""
+"""Calls the user's input_fn and model_fn with the arguments that they take, and explains their errors."""
 
 import contextlib
 import copy
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import keras_2_is_asked_for
-from tfx_tpu_trainer.estimator import _spec_checks
-from tfx_tpu_trainer.estimator._callables import call_with, takes
+from tfx_tpu_trainer.estimator import _estimator_spec
 from tfx_tpu_trainer.estimator._engine.source_lines import (
     mappings_looked_up_in,
     source_line_of_error,
 )
 from tfx_tpu_trainer.estimator._keras_in_model_fn import keras_optimizers_train
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 
 v1 = tf.compat.v1
-
 _logger = tf.get_logger()
 
 _BATCH_SIZES = {
@@ -45,6 +43,141 @@ _RULES = {
     "an estimator calls them in a new graph",
 }
 
+MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
+_Parameter = inspect.Parameter
+_VARIABLE = (_Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD)
+
+
+def argument_names(function: Any) -> tuple[str, ...]:
+    """Returns the names of the arguments that a caller can give.
+
+    Args:
+        function: A function, bound method, callable object or `functools.partial`. Arguments
+            that a partial has bound and `self` of a bound method do not count. Those of a
+            decorated function count if its decorator takes `*args` or `**kwargs` and names the
+            function, as `functools.wraps` does.
+
+    Returns:
+        The names, without `*args` and `**kwargs`.
+
+    Raises:
+        TypeError: If `function` is not callable.
+    """
+    return tuple(each.name for each in _parameters(function) if each.kind not in _VARIABLE)
+
+
+def positional_names(function: Any) -> tuple[str, ...]:
+    """Returns the names of the arguments that a caller can give by position."""
+    return tuple(
+        each.name
+        for each in _parameters(function)
+        if each.kind not in (*_VARIABLE, _Parameter.KEYWORD_ONLY)
+    )
+
+
+def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
+    """Returns the sorted names of the arguments that are not known, without optional keyword-only ones."""
+    return sorted(
+        each.name
+        for each in _parameters(function)
+        if each.kind not in _VARIABLE
+        and each.name not in known
+        and (each.kind is not _Parameter.KEYWORD_ONLY or each.default is _Parameter.empty)
+    )
+
+
+def takes_varargs(function: Callable[..., Any]) -> bool:
+    """Returns whether a function takes any number of positional arguments."""
+    return _Parameter.VAR_POSITIONAL in _kinds(function)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Returns whether a function takes an argument by name or in `**kwargs`."""
+    return name in argument_names(function) or _Parameter.VAR_KEYWORD in _kinds(function)
+
+
+def call_with(
+    function: Callable[..., Any], available: Mapping[str, Any], *, required: Iterable[str] = ()
+) -> Any:
+    """Calls a function with the available arguments that it takes."""
+    parameters = [each for each in _parameters(function) if each.kind not in _VARIABLE]
+    names = {each.name for each in parameters}
+    keywords = {name: value for name, value in available.items() if name in names}
+    # model_fn(features, **kwargs) gets everything, since it must take labels somehow. A function
+    # that names all required arguments gets no others, since its `**kwargs` may go to a function
+    # without them.
+    if _Parameter.VAR_KEYWORD in _kinds(function) and not names.issuperset(required):
+        keywords = dict(available)
+    positional = [
+        index
+        for index, each in enumerate(parameters)
+        if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
+    ]
+    # A positional-only argument needs all those before it, with their defaults if nothing is given.
+    leading = parameters[: positional[-1] + 1] if positional else []
+    arguments = [keywords.pop(each.name, each.default) for each in leading]
+    return function(*arguments, **keywords)
+
+
+def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any] | None) -> None:
+    """Checks a model_fn's arguments."""
+    if model_fn is None or not callable(model_fn):
+        raise TypeError(f"model_fn must be callable, given: {model_fn!r}.")
+    names = argument_names(model_fn)
+    if not takes(model_fn, "features"):
+        raise ValueError(
+            f"model_fn ({model_fn!r}) must include features argument. It takes {list(names)}."
+        )
+    if params is not None and not takes(model_fn, "params"):
+        raise ValueError(
+            f"model_fn ({model_fn!r}) does not include params argument, but params "
+            f"({params}) is passed to Estimator. Add a params argument to it."
+        )
+    unexpected = unexpected_arguments(model_fn, MODEL_FN_ARGUMENTS)
+    if unexpected:
+        raise ValueError(
+            f"model_fn ({model_fn!r}) has following not expected args: {unexpected}. It can take "
+            f"{list(MODEL_FN_ARGUMENTS[:-1])}; bind others with functools.partial, or pass "
+            "them in params."
+        )
+
+
+def check_input_fn(input_fn: Any) -> None:
+    """Checks that an input_fn is a function."""
+    if not callable(input_fn):
+        raise TypeError(f"`input_fn` must be callable, given: {input_fn!r}.")
+
+
+def as_params(params: Any) -> dict[str, Any]:
+    """Copies params into a dict; `None` becomes an empty one."""
+    try:
+        return dict(params or {})
+    except (TypeError, ValueError):
+        raise TypeError(f"params must be a dict of name -> value, given: {params!r}.") from None
+
+
+def _kinds(function: Any) -> set[Any]:
+    return {each.kind for each in _parameters(function)}
+
+
+def _parameters(function: Any) -> list[_Parameter]:
+    """Returns the parameters of a function, in the order in which it takes them."""
+    if not callable(function):
+        raise TypeError(f"{function!r} is not callable.")
+    own: list[_Parameter] = []
+    # A decorator's own arguments count, and if it takes any others, those of what it decorates.
+    for follow in (False, True):
+        try:
+            own = list(inspect.signature(function, follow_wrapped=follow).parameters.values())
+        except ValueError:
+            # A function in C may have no signature; it may also decorate a function that has one.
+            own = [_Parameter("args", _VARIABLE[0]), _Parameter("kwargs", _VARIABLE[1])]
+        if not any(each.kind in _VARIABLE for each in own):
+            break
+    # inspect.signature lists arguments that a partial binds by keyword, with their values as defaults.
+    bound = function.keywords if isinstance(function, functools.partial) else ()
+    return [each for each in own if each.name not in bound or each.kind in _VARIABLE]
+
 
 def call_input_fn(
     input_fn: Callable[..., Any],
@@ -60,7 +193,7 @@ def call_input_fn(
     Args:
         input_fn: The function; may take `mode`, `params`, `config` and `input_context`.
         mode: One of `ModeKeys`.
-        params: Given as a deep copy, so that changes have no effect.
+        params: Given as a deep copy, so changes have no effect.
         config: Given as a deep copy.
         input_context: The share of the input of a `tf.distribute` worker. Defaults to `None`: not
             given to input_fn.
@@ -92,7 +225,7 @@ def call_input_fn(
 
 
 def _check_is_no_function(input_fn: Callable[..., Any], returned: Any) -> None:
-    """Refuses generators and functions, which TensorFlow's error would not relate to input_fn."""
+    """Rejects generators and functions, which TensorFlow's error would not relate to input_fn."""
     if inspect.isgenerator(returned):
         raise TypeError(
             f"input_fn should return a Dataset or (features, labels), but {input_fn!r} yields: let "
@@ -140,7 +273,7 @@ def call_model_fn(
         advice = "an EstimatorSpec or TPUEstimatorSpec of tfx_tpu_trainer.estimator is one."
         if isinstance(spec, type):
             advice = "make one by calling the class, with the mode and what it needs."
-        raise _spec_checks.NoSpecError(
+        raise _estimator_spec.NoSpecError(
             f"model_fn should return an EstimatorSpec. Got {spec!r} from {model_fn!r}; {advice}",
             returned=spec,
         )
@@ -175,9 +308,8 @@ def _with_keys_there(
     keys = {
         name: sorted(map(str, part)) for name, part in given.items() if isinstance(part, Mapping)
     }
-    # A KeyError does not name the mapping that lacks the key. So the mappings in which the user's
-    # line looks it up are compared with the arguments, by their keys, since the function may have
-    # made a copy.
+    # A KeyError does not name the mapping that lacks the key. So the mappings in which the user's line looks it up are
+    # compared with the arguments by their keys, since the function may have made a copy.
     looked_in = [
         name
         for mapping in mappings_looked_up_in(error, key)
@@ -205,7 +337,7 @@ def _advice_on_params(key: Any, mode: str, *, is_of_tpu_estimator: bool) -> str:
 
 
 def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies params and config, so that a function's changes have no effect."""
+    """Copies params and config, so a function's changes have no effect."""
     return {
         name: copy.deepcopy(value) if name in ("params", "config") else value
         for name, value in available.items()
@@ -214,7 +346,7 @@ def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def in_one_graph(function: str) -> Iterator[None]:
-    """Adds rule and source line to TensorFlow's error about a tensor or dataset of another graph."""
+    """Adds the rule and the source line to TensorFlow's error about a tensor or dataset of another graph."""
     try:
         yield
     except (RuntimeError, ValueError) as error:

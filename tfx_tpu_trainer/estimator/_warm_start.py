@@ -1,4 +1,4 @@
-"""Warm start: takes a model's first values from a checkpoint."""
+"""Warm start: initializes a model's variables from a checkpoint."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Takes the first values of the default graph's variables from a checkpoint."""
+    """Initializes the default graph's variables from a checkpoint."""
     path = settings.ckpt_to_initialize_from
     check_can_be_opened("ckpt_to_initialize_from", path)
     open_checkpoint(checkpoints.require_checkpoint(path) if tf.io.gfile.isdir(path) else path)
     _check_vocabularies(settings.var_name_to_vocab_info)
     patterns = _patterns(settings.vars_to_warm_start)
-    # As TensorFlow selects: a lone string among the trainable variables, a list among all.
+    # TensorFlow's selection: a single string selects among the trainable variables, a list among all.
     everywhere = isinstance(settings.vars_to_warm_start, str)
     key = v1.GraphKeys.TRAINABLE_VARIABLES if everywhere else v1.GraphKeys.GLOBAL_VARIABLES
     for pattern in patterns:
@@ -133,7 +133,7 @@ def warm_start(settings: WarmStartSettings) -> None:
             )
     selected = settings.vars_to_warm_start
     if isinstance(selected, tuple):
-        # TensorFlow takes several in a list only.
+        # TensorFlow takes several only in a list.
         settings = settings._replace(vars_to_warm_start=list(selected))
     try:
         v1.train.warm_start(*settings)

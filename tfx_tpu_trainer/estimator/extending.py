@@ -9,7 +9,6 @@ Some names are modules: `graph_nodes` walks a graph's nodes and functions, `ops_
 the private calls of TensorFlow that the wings share.
 """
 
-from tfx_tpu_trainer.estimator._callables import argument_names
 from tfx_tpu_trainer.estimator._calls import call_graph
 from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
@@ -60,9 +59,9 @@ from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StalledError
 from tfx_tpu_trainer.estimator._engine.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.awaited import AwaitedListener
-from tfx_tpu_trainer.estimator._runs import OpenEvaluation
+from tfx_tpu_trainer.estimator._evaluations import OpenEvaluation
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
-from tfx_tpu_trainer.estimator._user_calls import call_input_fn
+from tfx_tpu_trainer.estimator._user_calls import argument_names, call_input_fn
 from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS, MetaGraph
 from tfx_tpu_trainer.estimator.export._receivers import SINGLE_RECEIVER_NAME, host_signatures_of
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys
@@ -97,7 +96,7 @@ from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCa
 from tfx_tpu_trainer.estimator.tpu._cluster_resolver import EmulatedTPUClusterResolver
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import call_settings
-from tfx_tpu_trainer.estimator.tpu.cores.prediction import check_predictions
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation_and_prediction import check_predictions
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace
 
 __all__ = [

@@ -21,24 +21,24 @@ class Chip:
 
     Attributes:
         generation: Its name, such as `"v5e"`.
-        devices: TPU devices that TensorFlow sees of a chip: 2 cores on v2 and v3, and one where the
-            chip has one core or its two act as one (v4 and v5p).
+        devices: TPU devices of a chip in TensorFlow: 2 cores on v2 and v3, and one if the chip has one core or its two
+            act as one (v4 and v5p).
         hbm_gib: Memory of a chip, GiB.
-        program_hbm_gib: Memory that a program may use on one TPU device, GiB; the system uses the rest. As the TPU
-            compiler (libtpu 0.0.21) states it.
+        program_hbm_gib: Memory that a program may use on one TPU device, GiB, according to the TPU compiler (libtpu
+            0.0.21); the system uses the rest.
         bf16_tflops: Peak rate of a chip in bfloat16, 10^12 operations a second.
         hbm_gb_per_s: Bandwidth of its memory, 10^9 bytes a second.
-        ici_gb_per_s: Bandwidth of all its links to other chips in one direction, 10^9 bytes a
-            second: half of what Google's pages call bidirectional.
-        dcn_gbit_per_s: Bandwidth of the data center's network for a chip's share of its machine, 10^9 bits a
-            second: what joins several slices. As Google's pages say for v5p, v6e and tpu7x; of v5e, what
-            a pod has divided by its 256 chips. `None` where it is not published.
-        session_training: Whether its runtimes train in a `Session`. On newer ones that is reported
-            to crash (TensorFlow issue 90807), and `TPUStrategy` is the way.
-        sparse_cores: SparseCores of a chip, which look embeddings up; 0 where it has none. Of v4, v5p and v6e
-            as OpenXLA's page on SparseCore has them (https://openxla.org/xla/sparsecore), of v5p on Google's
-            page for it too; of tpu7x, two for each of its devices, as jax-tpu-embedding counts them.
-        runs_tensorflow: Whether TensorFlow is supported on it; of tpu7x Google's page says that it is not.
+        ici_gb_per_s: Bandwidth of all its links to other chips in one direction, 10^9 bytes a second: half of the
+            bidirectional bandwidth on Google's pages.
+        dcn_gbit_per_s: Bandwidth of the data center's network for a chip's share of its machine, 10^9 bits a second; it
+            joins several slices. Published by Google for v5p, v6e and tpu7x; for v5e, a pod's bandwidth divided by its
+            256 chips. `None` if it is not published.
+        session_training: Whether its runtimes train in a `Session`. On newer ones that is reported to crash (TensorFlow
+            issue 90807), so `TPUStrategy` is used.
+        sparse_cores: SparseCores of a chip, which look up embeddings; 0 if it has none. Those of v4, v5p and v6e are
+            from OpenXLA's page on SparseCore (https://openxla.org/xla/sparsecore), and for v5p also from Google's page;
+            those of tpu7x, two for each of its devices, from jax-tpu-embedding.
+        runs_tensorflow: Whether TensorFlow is supported on it; according to Google's page, tpu7x does not support it.
     """
 
     generation: str
@@ -107,13 +107,12 @@ class Slice:
 
     Attributes:
         chip: Their generation.
-        topology: How they are arranged, such as `"2x4"`.
-        hosts: Machines that they are attached to.
-        gke_machine_type: Machine type of a node; `None` where GKE has no such nodes.
+        topology: Their arrangement, such as `"2x4"`.
+        hosts: Number of their machines.
+        gke_machine_type: Machine type of a node; `None` if GKE has no nodes of this kind.
         gke_accelerator: Value of the node label `cloud.google.com/gke-tpu-accelerator`, or `None`.
         vertex_machine_type: Machine type of a Vertex worker, or `None`.
-        vertex_accelerator_type: Accelerator type of a Vertex worker whose machine type does not
-            say it, or `None`.
+        vertex_accelerator_type: Accelerator type of a Vertex worker if its machine type does not imply it, or `None`.
     """
 
     chip: Chip
@@ -141,7 +140,7 @@ class Slice:
 
     @property
     def num_devices(self) -> int:
-        """The number of TPU devices that TensorFlow sees, and so of the most replicas."""
+        """The number of TPU devices in TensorFlow, and so the largest number of replicas."""
         return self.num_chips * self.chip.devices
 
 
@@ -205,7 +204,7 @@ def find_slice(name: str) -> Slice:
             as `"v5e:8"`.
 
     Returns:
-        The slice; of several with that many chips, the one of the fewest hosts.
+        The slice; if several have that many chips, the one with the fewest hosts.
 
     Raises:
         ValueError: If it does not exist; the message names the nearest ones.

@@ -20,7 +20,7 @@ _NO_FLEX_START = ("v3", "v4")
 
 
 class TpuSpec(pydantic.BaseModel):
-    """A TPU slice and how it is had; checked when it is made, which is when a pipeline is compiled.
+    """A TPU slice and how it is provided; its values are checked when the pipeline is compiled.
 
     Examples:
         >>> from tfx_tpu_trainer import TpuSpec
@@ -38,11 +38,11 @@ class TpuSpec(pydantic.BaseModel):
         hosts: Machines of the slice. Defaults to `None`: the fewest possible. A v5e 2x4, for example, is one machine of
             eight chips or two of four.
         spot: Whether it may be taken away at any time, for a lower price. Defaults to `False`.
-        flex_start: Whether the request waits until the slice is free, and then has it for seven days at most, for a
+        flex_start: Whether the request waits until the slice is free, and then keeps it for up to seven days, for a
             lower price. Excludes `spot`. Defaults to `False`.
-        reservation: Name of a reservation to take it from; excludes `spot` and `flex_start`. Defaults to `None`.
+        reservation: Name of a reservation to use; excludes `spot` and `flex_start`. Defaults to `None`.
         runtime_image: Container image of the TPU workers. Defaults to `None`: the pipeline's.
-        zone: Zone to have it in, such as `"us-central1-a"`. Defaults to `None`: anywhere.
+        zone: Its zone, such as `"us-central1-a"`. Defaults to `None`: any.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -67,7 +67,7 @@ class TpuSpec(pydantic.BaseModel):
             The spec.
 
         Raises:
-            ValueError: If something does not fit.
+            ValueError: If a value is invalid.
         """
         try:
             return cls(slice_name=slice_name, **options)
@@ -87,7 +87,7 @@ class TpuSpec(pydantic.BaseModel):
 
     @classmethod
     def read(cls, value: TpuSpec | Mapping[str, Any] | str) -> TpuSpec:
-        """Makes a spec of any of the forms in which people and files write one.
+        """Makes a spec from any accepted form.
 
         Args:
             value: A spec, a slice's name such as `"v5e:2x4"`, or all attributes as a mapping or
@@ -97,7 +97,7 @@ class TpuSpec(pydantic.BaseModel):
             The spec.
 
         Raises:
-            ValueError: If something does not fit.
+            ValueError: If a value is invalid.
         """
         if isinstance(value, TpuSpec):
             return value
@@ -152,14 +152,13 @@ class TpuSpec(pydantic.BaseModel):
         )
 
     def num_replicas(self, num_cores_per_replica: int | None = None) -> int:
-        """Returns how many copies of a model the slice holds: `TPUConfig.num_shards`.
+        """Returns the number of a model's copies on the slice: `TPUConfig.num_shards`.
 
         Args:
-            num_cores_per_replica: TPU devices that one copy is spread over. Defaults to `None`:
-                one.
+            num_cores_per_replica: TPU devices of each copy. Defaults to `None`: one.
 
         Raises:
-            ValueError: If copies of that size do not use up the slice.
+            ValueError: If copies of that size do not fill the slice.
         """
         devices, each = self.tpu_slice.num_devices, num_cores_per_replica or 1
         if each > devices:
@@ -189,10 +188,10 @@ class TpuSpec(pydantic.BaseModel):
             batch_size: Rows of a step over all replicas.
             num_cores_per_replica: See `num_replicas`.
             num_slices: Slices that share the batch. Defaults to 1.
-            name: What the batch size is called, for the error.
+            name: The name of the batch size, for the error.
 
         Raises:
-            ValueError: If the replicas do not divide it; names the nearest that they do.
+            ValueError: If the replicas do not divide the batch size; names the nearest sizes that they divide.
         """
         replicas = self.num_replicas(num_cores_per_replica) * num_slices
         if batch_size % replicas:
@@ -207,7 +206,7 @@ class TpuSpec(pydantic.BaseModel):
     def check_num_shards(
         self, num_shards: int | None, *, num_cores_per_replica: int | None = None
     ) -> None:
-        """Checks that a number of replicas, where one is given, is the slice's.
+        """Checks that a number of replicas, if given, matches the slice.
 
         Args:
             num_shards: The number.
@@ -235,7 +234,7 @@ class TpuSpec(pydantic.BaseModel):
         """Returns the labels of the GKE nodes that a pod needs.
 
         Raises:
-            ValueError: If GKE has no such nodes, or none that are had in this way.
+            ValueError: If GKE has no nodes with this slice, or does not provide them in this way.
         """
         found = self.tpu_slice
         if found.gke_accelerator is None:
@@ -261,9 +260,9 @@ class TpuSpec(pydantic.BaseModel):
         return labels
 
     def tolerations(self) -> list[dict[str, str]]:
-        """Returns the taints that a pod has to tolerate on nodes that are had in this way.
+        """Returns the taints that a pod must tolerate on nodes that are provided in this way.
 
-        GKE taints Spot nodes where a node pool asks for it, and Autopilot always; flex-start nodes likewise.
+        GKE taints Spot nodes if a node pool requests it, and Autopilot always; the same holds for flex-start nodes.
         """
         return [
             {"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
@@ -283,7 +282,7 @@ class TpuSpec(pydantic.BaseModel):
         """Returns the `machine_spec` of a Vertex worker pool.
 
         Raises:
-            ValueError: If Vertex has no such machines.
+            ValueError: If Vertex has no machines with this slice.
         """
         found = self.tpu_slice
         if found.vertex_machine_type is None:

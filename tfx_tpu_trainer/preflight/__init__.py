@@ -1,8 +1,8 @@
 """Runs the real TPU compiler on any x86-64 Linux machine, before a TPU is paid for.
 
-`preflight` traces a model's steps, lowers them to HLO and compiles them with libtpu in another process; its report says
-whether they fit a slice, how long a step takes and what a training costs. `sweep` does so for many slices.
-`compiler/` is the process that calls libtpu. Names are imported when they are first used, so that this process starts
+`preflight` traces a model's steps, lowers them to HLO and compiles them with libtpu in another process; its report
+shows whether they fit a slice, how long a step takes and what a training costs. `sweep` does the same for many slices.
+`compiler/` is the process that calls libtpu. Names are imported when they are first used, so this process starts
 without TensorFlow.
 """
 

@@ -46,8 +46,8 @@ _LARGEST_SHOWN = 10
 _DUMP = "dump"
 _DUMP_FLAGS = "--xla_dump_hlo_as_proto=true --xla_dump_hlo_as_text=false"
 
-# The wordings of the C library, libtpu's allocator, C++ and Python: which of them hits the limit first differs by
-# machine.
+# The messages of the C library, libtpu's allocator, C++ and Python: which of them hits the limit first differs between
+# machines.
 _OUT_OF_MEMORY = re.compile(
     r"cannot allocate memory|failed to map segment|mmap error|bad_alloc|MemoryError", re.IGNORECASE
 )
@@ -93,13 +93,13 @@ def libtpu_version(path: str | None = None) -> str:
     """Names the compiler, for reports.
 
     Args:
-        path: See `find_libtpu`.
+        path: As in `find_libtpu`.
 
     Returns:
-        Such as `"libtpu 0.0.21"`; the path where one is given.
+        A name such as `"libtpu 0.0.21"`; the path if one is given.
 
     Raises:
-        PreflightUnavailableError: If it is not there.
+        PreflightUnavailableError: If it does not exist.
     """
     library = find_libtpu(path)
     return library if path is not None else f"libtpu {importlib.metadata.version('libtpu')}"
@@ -111,11 +111,11 @@ class CompilerOptions:
 
     Attributes:
         libtpu_path: A `libtpu.so` to use instead of the installed package's. Defaults to `None`.
-        timeout_seconds: Seconds after which a compilation is given up. Defaults to 300.
+        timeout_seconds: Seconds after which a compilation is stopped. Defaults to 300.
         memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
             `None`: that of this machine.
-        effort: How hard the compiler optimizes, from -1.0 (the least: enough to know whether it compiles) to 1.0.
-            With less effort the program is another one, whose HBM and speed differ. Defaults to `None`, the
+        effort: How hard the compiler optimizes, from -1.0 (the least: enough to know whether it compiles) to 1.0. Less
+            effort makes a different program, which may need more or less HBM and time. Defaults to `None`, the
             compiler's own choice.
     """
 
@@ -144,13 +144,13 @@ def compile_steps(
     Args:
         steps: Lowered steps; those with a problem are passed on.
         target: The slice, or its name, such as `"v5e:2x4"`.
-        options: How. Defaults to `CompilerOptions()`.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
 
     Returns:
-        For each step what became of it, in their order.
+        The result of each step, in their order.
 
     Raises:
-        ValueError: If there is no such slice; names the nearest.
+        ValueError: If the slice does not exist; names the nearest.
         PreflightUnavailableError: If there is no compiler, or it is too old or too new for that
             slice.
     """
@@ -183,9 +183,9 @@ class _Compilation:
         if problem is not None:
             return self._result(problem=problem)
         arguments = HloModule(step.hlo).parameters(of_one_core=True)
-        # If variables and inputs alone are too large, there is nothing to compile.
+        # If variables and inputs alone are too large, there is no need to compile.
         if sum(each.bytes for each in arguments) > self._limit:
-            # For such a program the compiler's message may be about something else.
+            # For programs like this the compiler's message may be about something else.
             return self._too_large(sum(each.bytes for each in arguments), arguments)
         with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
             return self._compile(folder)
@@ -222,8 +222,8 @@ class _Compilation:
         if response is None:
             errors = ended.stderr.decode(errors="replace")
             return self._result(problem=_crash_problem(ended.returncode, errors))
-        # The dump is the same program with its buffer assignment, which the API does not return. Without a dump, the
-        # statistics alone are used (`_memory_need`).
+        # The dump is the same program with its buffer assignment, which the API does not return. Without a dump, only
+        # the statistics are used (`_memory_need`).
         program = _dumped(folder) or response.program
         return self._read(dataclasses.replace(response, program=program))
 
@@ -261,7 +261,7 @@ class _Compilation:
             return self._too_large(memory.total, largest)
         collectives = module.collectives()
         if self._step.num_partitions == 1:
-            # As lowered, they have the types that the model sums in.
+            # Before compilation, they have the types in which the model sums.
             collective_bytes = HloModule(self._step.hlo).collective_bytes()
         else:
             collective_bytes = bytes_between_replicas(collectives)
@@ -301,7 +301,7 @@ class _Compilation:
 def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> MemoryNeed:
     """Combines the compiler's statistics with its buffer assignment.
 
-    At the edge where the compiler begins to refuse a model, HBM is full with these.
+    These numbers fill HBM just when the compiler begins to reject a model.
     """
     # The assignment holds every buffer once: arguments, outputs and intermediate values. An output in an argument's
     # place is one buffer, but the statistics count it as both; hence `alias`. Example: variables of 4 GiB, updated in
@@ -320,7 +320,7 @@ def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> Memory
 
 
 def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
-    """Returns the compiler's options for a slice, besides its name."""
+    """Returns the compiler's options for a slice, without its name."""
     options: dict[str, Any] = {}
     if tpu_slice.num_chips == 1:
         options["chips_per_host_bounds"] = [1, 1, 1]
@@ -331,7 +331,7 @@ def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
 
 
 def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
-    # Single cores serve an exported model, each with the whole model, whatever their slice.
+    # Single cores serve an exported model: each has the whole model, on any slice.
     serves = step.name.startswith("serve")
     devices = step.num_replicas * step.num_partitions
     if devices == tpu_slice.num_devices or (serves and step.num_replicas == 1):
@@ -358,7 +358,7 @@ def _memory_limit(gib: float | None) -> int:
 
 def _environment(folder: str) -> dict[str, str]:
     path = [str(PACKAGE_FOLDER.parent), os.environ.get("PYTHONPATH", "")]
-    # The C API does not return buffers; libtpu reads XLA's flags for dumping.
+    # The C API does not return buffers; libtpu reads XLA's flags for dumps.
     dump = (os.environ.get("XLA_FLAGS", ""), f"--xla_dump_to={folder}/{_DUMP}", _DUMP_FLAGS)
     return {
         **os.environ,

@@ -1,8 +1,8 @@
 """Lowers one core's steps of the engine: training, evaluation and prediction, as a TPU runs them.
 
-A model is traced as the engine traces it for cores, through the calls of `TPUEstimator`, and
-what a core fetches is what the places of `estimator/tpu/cores/` fetch. The bodies of host_call
-and eval_metrics run on the host and are left out; their tensors leave the TPU and are not.
+A model is traced as the engine traces it for cores, through the calls of `TPUEstimator`, and a core fetches the same
+tensors as in `estimator/tpu/cores/`. The bodies of host_call and eval_metrics run on the host and are left out; their
+tensors leave the TPU and are included.
 """
 
 import math
@@ -41,11 +41,11 @@ InputFn = Callable[..., Any]
 
 
 def input_fn_of_specs(features: Any, labels: Any = None) -> InputFn:
-    """Returns an input function of nothing but zeros, for a model whose data is not at hand.
+    """Returns an input function of zeros, for a model whose data is not available.
 
     Args:
         features: Nested structure of `tf.TensorSpec`s of one row, without the batch axis.
-        labels: The same of the labels. Defaults to `None`, no labels.
+        labels: The labels, in the same form. Defaults to `None`, no labels.
 
     Returns:
         An input function: full batches of `params["batch_size"]` rows.
@@ -103,7 +103,7 @@ def _config_of(config: RunConfig, num_replicas: int) -> RunConfig:
 
 
 def _check(template: ModelTemplate, num_replicas: int) -> None:
-    """Makes the placements' checks before they run a template on cores."""
+    """Makes the checks that the places make before they run a template on cores."""
     if template.mode == ModeKeys.TRAIN:
         check_training_on_cores(template, cores=num_replicas, only_outside=True)
     elif template.mode == ModeKeys.PREDICT:
@@ -192,7 +192,7 @@ def _targets(template: ModelTemplate) -> list[str]:
 
 
 def _full_spec(placeholder: tf.Tensor, rows: int) -> tf.TensorSpec:
-    """Returns the spec of a full batch; where short batches may come, the batch size is open."""
+    """Returns the spec of a full batch; if short batches may come, the batch size is open."""
     sizes = [rows if size is None else size for size in placeholder.shape.as_list()]
     return tf.TensorSpec(sizes, placeholder.dtype)
 

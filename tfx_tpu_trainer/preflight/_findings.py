@@ -33,7 +33,7 @@ _SHOWN = 5
 _WIDE = {"s64": "int64", "u64": "uint64", "f64": "float64", "c128": "complex128"}
 _NARROW = {"s64": "int32", "u64": "uint32", "f64": "float32", "c128": "complex64"}
 
-# These pass values on at almost no cost.
+# These pass on values at almost no cost.
 _NO_ARITHMETIC = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "broadcast"}
     | {"convert", "copy", "call", "while", "conditional", "iota"}
@@ -52,7 +52,7 @@ _Found = Iterator[tuple[Any, int, Finding]]
 
 class _Kind(NamedTuple):
     pattern: re.Pattern[str]  # matches the types of such ops
-    reason: str  # describes such an op, after its name
+    reason: str  # describes the op, after its name
     advice: str  # the remedy
 
 
@@ -210,7 +210,7 @@ def _dynamic_shapes(module: HloModule, look_up: LookUp) -> _Found:
         name, shape = instruction.metadata.op_name, instruction.shape
         if not name or name in seen or not _is_dynamic(instruction):
             continue
-        # Only where such a shape originates: everything computed from it has one, too.
+        # Only where a dynamic shape originates: all values computed from it have one, too.
         if any(_is_dynamic(by_id[number]) for number in instruction.operand_ids):
             continue
         op = _op_of(instruction, look_up)
@@ -231,7 +231,7 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> _Found:
     for instruction in module.instructions():
         name = instruction.metadata.op_name
         sizes = _matrix_sizes(instruction, by_id)
-        # A gradient has its forward op's sizes in another order, and needs no finding of its own.
+        # A gradient has its forward op's sizes in another order, and does not need its own finding.
         if sizes is None or not name or "gradients" in name.split("/"):
             continue
         rows, inner, columns = sizes

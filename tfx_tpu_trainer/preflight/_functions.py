@@ -43,8 +43,8 @@ def preflight_function(
 ) -> PreflightReport:
     """Compiles any program of TensorFlow with Google's TPU compiler, without a TPU, and reports.
 
-    Each replica of the slice runs the function on its own rows. `tf.compat.v1.tpu.cross_replica_sum`
-    sums over them; what the function does not sum, each replica has by itself.
+    Each replica of the slice runs the function on its own rows. `tf.compat.v1.tpu.cross_replica_sum` sums over them;
+    without a sum, each replica has its own values.
 
     Examples:
         >>> from tfx_tpu_trainer.preflight import preflight_function
@@ -60,26 +60,26 @@ def preflight_function(
         (True, 'function')
 
     Args:
-        function: A `tf.function`, what `tf.function` takes, or a concrete function, such as a signature
-            of a loaded SavedModel, with the variables that it uses; or a compiled model of Keras 2 or
-            Keras 3, whose training step is compiled, with the gradients summed over the replicas.
-        input_signature: A `tf.TensorSpec`, or a nested structure of them, for each argument; of a Keras model: the
-            features, and the labels. Shapes are static; the first axis may be open, as in `[None, 128]`: it gets the
+        function: A `tf.function`, an argument of `tf.function`, or a concrete function, such as a signature of a loaded
+            SavedModel, with the variables that it uses; or a compiled model of Keras 2 or Keras 3, whose training step
+            is compiled, with the gradients summed over the replicas.
+        input_signature: A `tf.TensorSpec`, or a nested structure of them, for each argument; for a Keras model, the
+            features and the labels. Shapes are static; the first axis may be open, as in `[None, 128]`, and gets the
             rows of one replica. Defaults to `None`: the function has its own signature.
         tpu: The slice, such as `"v5e:2x4"`.
-        num_slices: Slices like it that run the function. Defaults to 1.
+        num_slices: The number of such slices that run the function. Defaults to 1.
         batch_size: Rows of a step over all replicas. Defaults to `None`: no axis is open. A Keras
             model needs it.
-        num_cores_per_replica: TPU devices that a replica is spread over, by the annotations of
-            `xla_sharding`. Defaults to `None`: one.
+        num_cores_per_replica: TPU devices of each replica, for the annotations of `xla_sharding`. Defaults to `None`:
+            one.
         name: Its name in the report. Defaults to the function's name.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
 
     Returns:
-        The report: of one step, `"function"`, or of a Keras model, `"train"`.
+        The report, with one step: `"function"`, or for a Keras model `"train"`.
 
     Raises:
-        ValueError: If an argument does not hold, or from the function itself.
+        ValueError: If an argument is invalid, or from the function itself.
         TypeError: The same.
         PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
     """
@@ -148,7 +148,7 @@ def _keras_step(
 
 
 def _specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:
-    """Returns a signature with one replica's rows, where its first axis is open."""
+    """Returns a signature with one replica's rows if its first axis is open."""
 
     def closed(spec: Any) -> tf.TensorSpec:
         if not isinstance(spec, tf.TensorSpec):
@@ -187,7 +187,7 @@ def lower_function(
             lambda *args, **keywords: concrete(*args, **keywords), autograph=False
         )
     else:
-        # Not the function's own traces, whose shapes may be open and whose sums are over one replica.
+        # Without the function's own traces, whose shapes may be open and whose sums are over one replica.
         own = getattr(function, "python_function", None)
         function = tf.function(own or function, autograph=own is not None)
     arguments = _specs_of_replica(arguments, rows=rows)

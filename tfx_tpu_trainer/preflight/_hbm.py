@@ -1,8 +1,8 @@
 """Computes bytes in HBM: an array's size, the traffic of a program, and what the program holds at once.
 
-Both come from the optimized program, as the compiler's own statistics mislead (libtpu 0.0.21). Its "bytes accessed"
-counts the chip's fast memory too, where most values of a small model stay. Its `temp` counts the gaps between values
-twice and leaves constants out, and its `peak` is that of the fast memory where more happens there than in HBM.
+Both come from the optimized program, since the compiler's own statistics are misleading (libtpu 0.0.21). Its "bytes
+accessed" includes the chip's fast memory, where most values of a small model stay. Its `temp` counts the gaps between
+values twice and omits constants, and its `peak` is that of the fast memory if more happens there than in HBM.
 """
 
 import math
@@ -82,7 +82,7 @@ def shape_text(shape: Any) -> str:
     return f"{text}{{{order}:T{tiles}}}" if tiles else text
 
 
-# These move nothing: they name existing values, or end what began before. The traffic of kernels outside XLA
+# These move nothing: they name existing values, or end an earlier operation. The traffic of kernels outside XLA
 # (custom-call) is unknown.
 _FREE = frozenset(
     {
@@ -110,12 +110,11 @@ class Traffic:
     # Problem: the compiler does not say how many bytes go through HBM. Only where it has put each buffer is known, by
     # the memory space in an array's layout: 0 is HBM.
     # Idea: an instruction reads each of its operands in HBM once and writes its result once; a value on the chip is
-    # free. What an instruction need not move is left out: rows of a table that a gather does not read, an array of
-    # which only a part is updated in place, padding. A loop counts by its trip count, once where that is not known,
-    # and of a branch the cheaper side.
-    # Invariant: no part counts more than what the program moves at least, so that the sum stays a lower bound.
-    # Example: gather(table f32[1000000,64] in HBM, ids s32[32] on the chip) -> f32[32,64] in HBM reads the 32 rows,
-    # 8,192 bytes, not the table's 256 MB, and writes 8,192 bytes.
+    # free. Bytes that an instruction does not have to move are left out: rows of a table that a gather does not read,
+    # an array of which only a part is updated in place, padding. A loop counts by its trip count, once if that is
+    # unknown, and a conditional by its cheaper branch. Invariant: no part counts more than what the program moves at
+    # least, so the sum stays a lower bound. Example: gather(table f32[1000000,64] in HBM, ids s32[32] on the chip) ->
+    # f32[32,64] in HBM reads the 32 rows, 8,192 bytes, not the table's 256 MB, and writes 8,192 bytes.
 
     def __init__(self, module: Any, trip_counts: Mapping[int, int | None]) -> None:
         """Prepares counting with the trip counts of `Loops`."""
@@ -150,8 +149,8 @@ class Traffic:
         if opcode == "async-start":
             return self._async_bytes(instruction, operands)
         if opcode.endswith("-start"):
-            # A collective, such as a sum over the replicas. Where its result goes depends on its kind; a lower bound
-            # may leave it out.
+            # A collective, such as a sum over the replicas. The destination of its result depends on its kind; a lower
+            # bound may omit it.
             return sum(
                 _in_hbm(each.shape) for each in {each.id: each for each in operands}.values()
             )
@@ -202,7 +201,7 @@ class Traffic:
 def _read_in(fused: Any, by_id: Mapping[int, Any], parameter: Any) -> int:
     """Returns the bytes that a fusion reads of one parameter."""
     # A parameter is read in part as long as all its users take slices of it; one user of the whole array ends that. An
-    # update in place (the first operand of a dynamic-update-slice) reads nothing of it.
+    # update in place (the first operand of a dynamic-update-slice) does not read it.
     whole = unpadded_bytes(parameter.shape)
     read = 0
     for user in fused.instructions:
@@ -280,7 +279,7 @@ def read_buffers(program: bytes) -> HbmBuffers | None:
 
 def _most_alive(trace: Any, sizes: Mapping[int, int]) -> int:
     """Returns the largest number of bytes of values alive at once."""
-    # A value that shares another's buffer, such as the result of an op in place, takes no bytes of its own; the buffer
+    # A value that shares another's buffer, such as the result of an op in place, takes no additional bytes; the buffer
     # is freed by its last user.
     owners: dict[int, int] = {}
     users: dict[int, int] = {}

@@ -1,8 +1,8 @@
 """Computes the cost of a compiled program's instructions: operations, bytes, and number of runs.
 
 XLA's own cost analysis runs the body of a loop once. TensorFlow's loops over a fixed number of steps count in scalars
-that begin as constants, so running nothing but those scalars tells how many times the body runs. A loop that ends on
-data is not known before it runs, and counts once.
+that begin as constants, so running only those scalars gives the number of trips. The trips of a loop that ends on data
+are unknown before it runs, so it counts once.
 """
 
 import collections
@@ -34,7 +34,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "EQ": operator.eq,
     "NE": operator.ne,
 }
-# These pass a scalar on: copied, reshaped or converted. Nothing is rounded, since floats are never read (`_constant`).
+# These pass on a scalar: copied, reshaped or converted. Nothing is rounded, since floats are never read (`_constant`).
 _HAND_ON = frozenset(
     {"bitcast", "broadcast", "convert", "copy", "copy-done", "copy-start", "opt-barrier", "reshape"}
 )
@@ -47,15 +47,15 @@ class Loops:
     Example:
     ```python
     loops = Loops(module)
-    loops.trip_counts[while_instruction.id]  # 12, or None where that depends on data
+    loops.trip_counts[while_instruction.id]  # 12, or None if that depends on data
     loops.runs[computation.id]         # how often it runs in one run of the program
     ```
 
     Attributes:
-        trip_counts: Number of a `while` instruction -> how often its body runs in one run of the
-            computation that it is in; `None` where only the data tells.
-        runs: Number of a computation -> how often it runs in one run of the program. Those that
-            are not called are left out; branches of a conditional count as if both ran.
+        trip_counts: Number of a `while` instruction -> how often its body runs in one run of the computation that it is
+            in; `None` if that depends on data.
+        runs: Number of a computation -> how often it runs in one run of the program. Computations that are not called
+            are left out; branches of a conditional count as if both ran.
         calls: The same with the body of each loop run once, as XLA's cost analysis counts.
     """
 
@@ -247,7 +247,7 @@ def _met(
     size: int, output: int, window: int, stride: int, low: int, dilation: int, base: int
 ) -> int:
     """Returns the number of pairs of an output and a kernel position that meet an input element."""
-    # Example: a row of 3 with one element of padding on each side and a window of 3 has 3 outputs. Of the 9 pairs, 7
+    # Example: a row of 3 with one element of padding on each side and a window of 3 has 3 outputs. Seven of 9 pairs
     # meet an element; the first output's first and the last one's last meet padding.
     reach = (size - 1) * base + 1
     found = 0
@@ -287,7 +287,7 @@ _COLLECTIVES = (
     "reduce-scatter",
 )
 
-# Names of existing values, or ends of what began before: no kernel runs.
+# Names of existing values, or ends of earlier operations: no kernel runs.
 _NO_KERNEL = frozenset(
     {
         "add-dependency",
@@ -315,7 +315,7 @@ class OpCost:
     runs: int  # runs of it in one run of the program
     flops: float  # operations of the matrix units
     hbm_bytes: int  # bytes read from and written to HBM
-    collective_bytes: int  # bytes sent to other devices' sums and gathers
+    collective_bytes: int  # bytes sent to other devices in sums and gathers
     # Whether it overlaps others: it starts a copy or collective that a later instruction waits for.
     overlaps: bool
 
@@ -381,7 +381,7 @@ class _Walk:
 
 
 def _collective_bytes(instruction: Any, operands: Sequence[Any]) -> int:
-    # By prefix, so that `all-reduce-start` counts; `all-reduce-done` never gets here.
+    # By prefix, so `all-reduce-start` counts; `all-reduce-done` never gets here.
     if not instruction.opcode.startswith(_COLLECTIVES):
         return 0
     return sum(unpadded_bytes(each.shape) for each in operands)

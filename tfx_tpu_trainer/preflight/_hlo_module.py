@@ -27,7 +27,7 @@ _SUMS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all"})
 _COLLECTIVES = _SUMS | {"collective-permute", "collective-broadcast", "ragged-all-to-all"}
 _STARTS = frozenset({"all-reduce-start", "all-gather-start"})
 
-# These take no memory of their own.
+# These take no additional memory.
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "parameter", "constant", "while"})
 
 
@@ -80,7 +80,7 @@ class HloModule:
     def shard_inputs(self, input_shardings: Sequence[Any]) -> None:
         """Shards the program's inputs over a replica's cores.
 
-        Results that take the place of an input are sharded as it is; others are whole on each core.
+        Results that take the place of an input are sharded like it; others are whole on each core.
         """
         parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
         if len(parameters) != len(input_shardings):
@@ -92,8 +92,8 @@ class HloModule:
         for parameter in parameters:
             parameter.sharding.CopyFrom(input_shardings[parameter.parameter_number] or whole)
         root = next(each for each in self.entry().instructions if each.id == self.entry().root_id)
-        # A variable that a step updates is an input and, aliased to it, a result: one buffer, which must be sharded
-        # alike.
+        # A variable that a step updates is an input and, aliased to it, a result: one buffer, which must be sharded in
+        # the same way.
         results = [whole] * len(root.shape.tuple_shapes)
         for entry in self._module.input_output_alias.entries:
             results[entry.output_shape_index[0]] = input_shardings[entry.parameter_number] or whole
@@ -103,10 +103,10 @@ class HloModule:
             )
 
     def make_readable_by_older_compilers(self) -> None:
-        """Rewrites what TensorFlow 2.21 writes in a new form into the old one.
+        """Rewrites new forms of TensorFlow 2.21 into the old ones.
 
-        Its instructions have 64-bit numbers, the computation's in the upper half, over which
-        older compilers abort; and its sums have their replicas in a message of their own.
+        Its instructions have 64-bit numbers with the computation's number in the upper half, at which older compilers
+        abort; and its sums have their replicas in a separate message.
         """
         instructions = list(self.instructions())
         # The new numbers are unique in the whole module instead of in one computation: `by_id` relies on that.
@@ -131,10 +131,10 @@ class HloModule:
         )
 
     def collectives(self) -> tuple[Collective, ...]:
-        """Sums the ops with which devices read each other, by kind, the most bytes first.
+        """Sums the ops with which devices read each other, by kind, those with the most bytes first.
 
-        In an optimized program the compiler has cut the model for the cores of a replica, merged small sums and left
-        out what it can do without. The body of a loop counts once.
+        In an optimized program the compiler has cut the model for the cores of a replica, merged small sums and removed
+        unnecessary ones. The body of a loop counts once.
         """
         by_id = self.by_id()
         counts: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -143,7 +143,7 @@ class HloModule:
             kind = instruction.opcode.removesuffix("-start")
             if kind not in _COLLECTIVES:
                 continue
-            # XLA numbers the channels of ops between a program's parts, but not of sums over replicas.
+            # XLA numbers the channels of ops between a program's partitions, but not of sums over replicas.
             key = kind, "cores" if instruction.channel_id > 0 else "replicas"
             counts[key] += 1
             given = sum(unpadded_bytes(by_id[i].shape) for i in instruction.operand_ids)
@@ -163,11 +163,11 @@ class HloModule:
         return op_costs(self._module, self._loops), unknown
 
     def flops_of_more_trips(self) -> float:
-        """Returns the matrix operations of all loop trips but the first, which XLA's count includes."""
+        """Returns the matrix operations of all loop trips except the first, which XLA's count includes."""
         loops, found = self._loops, 0.0
         for computation in self._module.computations:
             more = loops.runs[computation.id] - loops.calls[computation.id]
-            # A fusion's body is a computation with its own runs, so that its products count here, and the fusion
+            # A fusion's body is a computation with its own runs, so its products count here, and the fusion
             # instruction adds nothing.
             if more > 0:
                 by_id = {each.id: each for each in computation.instructions}
@@ -185,8 +185,8 @@ class HloModule:
     def allocations(self, *, temp_bytes: int) -> list[Allocation]:
         """Returns the allocations in HBM, largest first.
 
-        What a step's instructions make shares memory over time, and the program does not say how:
-        each is listed by itself, and together they are more than the program needs.
+        The results of a step's instructions share memory over time, and the program does not show how: each is listed
+        by itself, and together they exceed the program's need.
         """
         results = self._results()
         found = self.parameters()

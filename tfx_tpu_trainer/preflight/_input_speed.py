@@ -24,8 +24,8 @@ v1 = tf.compat.v1
 LONGEST_SECONDS = 60.0
 """The longest measurement."""
 
-# Virtual CPUs of a machine, by generation and chips: those of the machine types of "Plan TPUs in GKE"
-# (https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus); of v2 and v3, of a TPU VM.
+# Virtual CPUs of a machine, by generation and chips: those of the machine types in "Plan TPUs in GKE"
+# (https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus); for v2 and v3, those of a TPU VM.
 _HOST_CPUS: Mapping[tuple[str, int], int] = {
     ("v2", 4): 96,
     ("v3", 4): 96,
@@ -106,16 +106,16 @@ def measure_input(
     params: Mapping[str, Any] | None = None,
     config: RunConfig | None = None,
 ) -> InputSpeed:
-    """Reads a training's input as a host of the slice would, and nothing else.
+    """Reads a training's input like a host of the slice, and does nothing else.
 
     An input that ends is read again from its start, as often as there is time.
 
     Args:
-        input_fn: As `TPUEstimator` takes it.
+        input_fn: As for `TPUEstimator`.
         tpu_slice: The slice.
         batch_size: Rows of a step over all replicas.
-        seconds: How long to read, at most `LONGEST_SECONDS`.
-        params: What input_fn gets as `params`, besides the batch size. Defaults to none.
+        seconds: The duration of the reading, at most `LONGEST_SECONDS`.
+        params: The `params` of input_fn, without the batch size. Defaults to none.
         config: Configuration of the run. Defaults to `RunConfig()`.
 
     Returns:
@@ -123,7 +123,7 @@ def measure_input(
 
     Raises:
         ValueError: If `seconds` is out of its range.
-        InputError: input_fn fails, or returns no row.
+        InputError: If input_fn fails, or returns no row.
     """
     if not 0 < seconds <= LONGEST_SECONDS:
         raise ValueError(

@@ -1,8 +1,7 @@
 """Lowers a step's graph to HLO, the TPU compiler's input, without memory for its variables.
 
-TensorFlow lowers what it would compile for this machine's CPU: it has no other lowering without a
-TPU. The step's variables become new ones without values, so that a model far larger than this
-machine's memory can be lowered.
+TensorFlow lowers for this machine's CPU, since it has no other lowering without a TPU. The step's variables are
+replaced by new ones without values, so a model far larger than this machine's memory can be lowered.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ v1 = tf.compat.v1
 
 _VARIABLE = "VarHandleOp"
 
-# The largest chip's memory, with room to spare: larger variables need not be considered.
+# The largest chip's memory, with room to spare: larger variables are not considered.
 _LARGEST_VARIABLE = 128 << 30
 
 # Attributes on a node's device, colocation and TPU program no longer hold in the new function, and neither do shapes
@@ -47,7 +46,7 @@ def lower(step: StepGraph) -> LoweredStep:
     started = time.monotonic()
     nodes = step.needed_nodes()
     variables = [node for node in nodes if node.op == _VARIABLE]
-    # Both checks come first: TensorFlow lowers for the CPU, and knows neither which ops a TPU lacks nor how much memory
+    # Both checks come first: TensorFlow lowers for the CPU, and does not know which ops a TPU lacks or how much memory
     # a chip has.
     problem = find_incompatible_op(step, nodes) or _find_too_large(step, variables)
     hlo, findings = b"", step.findings
@@ -280,8 +279,8 @@ def _bytes(node: v1.NodeDef) -> int:
 def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str, tf.Tensor]]:
     """Makes variables without values.
 
-    TensorFlow looks a variable's shape up in its value. The values all share the pages of one empty file, none of which
-    is ever read or written, so that they may be larger than this machine's memory.
+    TensorFlow looks up a variable's shape in its value. All values share the pages of one empty file, which are never
+    read or written, so they may be larger than this machine's memory.
     """
     largest = max((_value_bytes(spec) for spec in specs.values()), default=0)
     handles: dict[str, tf.Tensor] = {}
@@ -308,7 +307,7 @@ def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str
 def _value(pages: np.ndarray, spec: tf.TensorSpec) -> tf.Tensor:
     """Returns a tensor backed by the pages, without copying them."""
     if spec.dtype == tf.bool or not _value_bytes(spec):
-        # Arbitrary bits are no booleans; such variables are small.
+        # Arbitrary bits are not booleans; such variables are small.
         return tf.zeros(spec.shape, spec.dtype)
     size = spec.dtype.size
     raw = tf.experimental.dlpack.from_dlpack(pages[: _value_bytes(spec)].__dlpack__())

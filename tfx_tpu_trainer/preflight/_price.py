@@ -1,7 +1,7 @@
-"""The time and price of a training on a slice.
+"""Computes the time and price of a training on a slice.
 
-Prices are the user's own: they differ by region, by contract and over time. A JSON file holds them; `spot` and
-`flex_start` may be left out:
+The user gives the prices, which differ by region, by contract and over time, in a JSON file; `spot` and `flex_start`
+may be left out:
 
     {"currency": "USD", "chip_hour": {"v5e": 1.20, "v5p": 4.20}, "spot": {"v5e": 0.5}, "flex_start": {"v5e": 0.7}}
 """
@@ -20,7 +20,7 @@ from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
 
 Way = Literal["on demand", "spot", "flex-start"]
-"""How a slice is had."""
+"""How a slice is provided."""
 
 START_UP_SECONDS = 300.0
 """How long a slice is paid for before the first step: its machines boot and pull the image, TensorFlow starts, the
@@ -30,13 +30,13 @@ PREEMPTED_EVERY = 4 * 3600.0
 """How often a Spot slice is taken away at the slow end, in seconds, and once at least. An assumption."""
 
 LOST_SECONDS = 600.0
-"""What a preemption loses in addition to another start-up: `RunConfig`'s default time between two checkpoints."""
+"""What a preemption costs in addition to a start-up: `RunConfig`'s default time between two checkpoints."""
 
 QUEUE_SECONDS = 86_400.0
 """How long a flex-start request waits for its slice at the slow end. An assumption."""
 
 LONGEST_FLEX_START = 7 * 86_400.0
-"""How long a flex-start slice is had at most: https://cloud.google.com/kubernetes-engine/docs/concepts/dws."""
+"""The longest time of a flex-start slice: https://cloud.google.com/kubernetes-engine/docs/concepts/dws."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _WAYS: Mapping[str, Way] = {"chip_hour": "on demand", "spot": "spot", "flex_start": "flex-start"}
@@ -44,10 +44,10 @@ _WAYS: Mapping[str, Way] = {"chip_hour": "on demand", "spot": "spot", "flex_star
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What chips cost.
+    """The prices of chips.
 
     Attributes:
-        currency: Such as `"USD"`.
+        currency: The currency, such as `"USD"`.
         chip_hour: Generation, such as `"v5e"` -> price of one chip for an hour, on demand.
         source: The file, for messages.
         spot: The same for Spot slices. Defaults to none.
@@ -65,7 +65,7 @@ class Prices:
         """Reads a price file.
 
         Raises:
-            ValueError: It can't be read, holds something else, or names an unknown chip.
+            ValueError: If it can't be read, has other content, or names an unknown chip.
         """
         try:
             with open(path, encoding="utf-8") as file:
@@ -88,7 +88,7 @@ class Prices:
             The prices.
 
         Raises:
-            ValueError: A key is missing or unknown, a chip is, or a price is not a number from 0 on.
+            ValueError: If a key is missing or unknown, a chip is unknown, or a price is not a number from 0 on.
         """
         keys = {"currency", *_WAYS}
         if (
@@ -123,7 +123,7 @@ class Prices:
             name: The slice, such as `"v5e:2x4"`.
 
         Raises:
-            ValueError: The file has no price for its chips.
+            ValueError: If the file has no price for its chips.
         """
         found = find_slice(name)
         generation = found.chip.generation
@@ -135,7 +135,7 @@ class Prices:
         return found.num_chips * self.chip_hour[generation]
 
     def ways(self, name: str) -> dict[Way, float]:
-        """Returns the price of a slice for an hour in each way of having it that has a price."""
+        """Returns the price of a slice for an hour, for each way to get it that has a price."""
         found = find_slice(name)
         return {
             way: found.num_chips * prices[found.chip.generation]
@@ -146,13 +146,13 @@ class Prices:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingLength:
-    """How long a training is.
+    """The length of a training.
 
     Attributes:
         rows_per_epoch: Rows of the training split, or `None`.
         epochs: How often they are read, or `None`.
         train_steps: Steps, or `None`: as many as the epochs take.
-        rows_per_step: Rows of such a step, or `None`: as many as the slice's step has.
+        rows_per_step: Rows of each of these steps, or `None`: as many as the slice's step has.
     """
 
     rows_per_epoch: int | None = None
@@ -177,7 +177,7 @@ class TrainingLength:
         return f"The training has {epochs} of {self.rows_per_epoch:,} rows"
 
     def rows(self, batch_size: int) -> float:
-        """Returns the rows of the training; of one epoch where nothing else is said."""
+        """Returns the rows of the training; those of one epoch if its length is not given."""
         if self.train_steps is not None:
             return float(self.train_steps * (self.rows_per_step or batch_size))
         assert self.rows_per_epoch is not None
@@ -186,23 +186,22 @@ class TrainingLength:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingCost:
-    """What a training takes on one slice.
+    """The time and price of a training on one slice.
 
     Attributes:
         tpu: The slice.
         batch_size: Rows of a step over all replicas.
-        step_seconds: The estimate of a step, or the time that the input takes for it where that is
-            longer.
-        limited_by_input: Whether it is.
-        seconds: The training, by `step_seconds`, after its start-up.
+        step_seconds: The estimated time of a step, or that of its input if it is longer.
+        limited_by_input: Whether the input takes longer.
+        seconds: The time of the training by `step_seconds`, after the start-up.
         slow_seconds: The same at the slow end of the estimate's errors (`PUBLISHED_ERRORS`), with a Spot slice's
             preemptions.
-        epoch_seconds: One epoch, or `None` where its rows are not given.
-        hour_price: The slice for an hour.
-        currency: Of the prices.
+        epoch_seconds: The time of one epoch; `None` if its rows are not given.
+        hour_price: The price of the slice for an hour.
+        currency: The prices' currency.
         start_up_seconds: How long the slice is paid for before the first step.
-        way: How the slice is had. Defaults to on demand.
-        queue_seconds: How long a flex-start request waits before it, at the slow end; nothing is paid for it.
+        way: How the slice is provided. Defaults to on demand.
+        queue_seconds: How long a flex-start request waits before that, at the slow end; the wait costs nothing.
     """
 
     tpu: str
@@ -220,7 +219,7 @@ class TrainingCost:
 
     @property
     def name(self) -> str:
-        """The slice and how it is had, where that is not on demand."""
+        """The slice, and how it is provided if not on demand."""
         return self.tpu if self.way == "on demand" else f"{self.tpu} {self.way}"
 
     @property
@@ -246,11 +245,11 @@ class TrainingCost:
         return self.queue_seconds + self.slow_seconds
 
     def meets(self, deadline: float) -> bool:
-        """Returns whether the training ends within so many seconds even at the slow end."""
+        """Returns whether the training ends within this many seconds even at the slow end."""
         return self.latest_seconds <= deadline
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the values as JSON has them, those that follow from others included."""
+        """Returns the values as JSON values, derived ones included."""
         return {
             **dataclasses.asdict(self),
             "cost": self.cost,
@@ -266,12 +265,12 @@ def training_cost(
     *,
     start_up_seconds: float = START_UP_SECONDS,
 ) -> TrainingCost:
-    """Computes what a training costs on the slice of a report.
+    """Computes the cost of a training on a report's slice.
 
     Args:
         report: A report with a training step that compiles and fits.
-        length: How long the training is.
-        prices: What chips cost.
+        length: The length of the training.
+        prices: The prices of chips.
         start_up_seconds: How long the slice is paid for before the first step. Defaults to five
             minutes, an assumption.
 
@@ -279,7 +278,7 @@ def training_cost(
         The cost.
 
     Raises:
-        ValueError: The report has no such step, or there is no price for the chips.
+        ValueError: If the report lacks this step, or there is no price for the chips.
     """
     step = next((each for each in report.steps if each.name == "train"), None)
     if step is None or step.estimate is None or not step.batch_size:
@@ -289,7 +288,7 @@ def training_cost(
     estimated = step.estimate.step_seconds
     of_input = 0.0 if report.input is None else report.input.step_seconds(step.batch_size)
     step_seconds = max(estimated, of_input)
-    # A published training took the estimate over 1 + error.
+    # The published training took the estimate divided by 1 + error.
     slow_step = max(estimated / (1 + min(0.0, PUBLISHED_ERRORS.low)), of_input)
     steps = length.rows(step.batch_size) / step.batch_size
     epoch = None
@@ -312,7 +311,7 @@ def training_cost(
 def costs_by_way(
     cost: TrainingCost, prices: Prices, *, preempted_every: float, queue_seconds: float
 ) -> list[TrainingCost]:
-    """Returns the costs of a training on demand, on Spot and by flex-start, where its slice has such a price."""
+    """Returns the costs of a training on demand, on Spot and by flex-start, if there is a price for its slice."""
     slow = cost.slow_seconds
     preemptions = math.ceil(slow / preempted_every)
     interrupted = slow + preemptions * (cost.start_up_seconds + LOST_SECONDS)
@@ -330,7 +329,7 @@ def costs_by_way(
 
 
 def price_text(amount: float, currency: str) -> str:
-    """Writes a price, such as `"16.82 USD"`."""
+    """Formats a price, such as `"16.82 USD"`."""
     return f"{amount:,.2f} {currency}"
 
 
@@ -339,13 +338,13 @@ def read_duration(text: str, *, option: str = "--deadline") -> float:
 
     Args:
         text: Numbers with a unit each: s, m, h or d.
-        option: What it was given by, for the message. Defaults to `"--deadline"`.
+        option: The option's name, for the message. Defaults to `"--deadline"`.
 
     Returns:
         Seconds.
 
     Raises:
-        ValueError: It is not a duration, or 0.
+        ValueError: If it is not a duration, or 0.
     """
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)

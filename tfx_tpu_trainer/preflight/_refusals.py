@@ -1,4 +1,4 @@
-"""Explains why TensorFlow or the TPU's compiler refuses a step, as a problem with an op of the model."""
+"""Explains why TensorFlow or the TPU's compiler rejects a step, as a problem with an op of the model."""
 
 import dataclasses
 import re
@@ -62,7 +62,7 @@ def lowering_problem(error: Exception, step: StepGraph) -> Problem:
 
 
 def compiler_problem(code: str | None, text: str, step: LoweredStep) -> Problem:
-    """Explains why the TPU's compiler refuses a step for another reason than memory."""
+    """Explains why the TPU's compiler rejects a step for another reason than memory."""
     name = _first_known(text, step.op_types) or _wide_op(text, step)
     op_type, source = step.look_up(name or "")
     what = f"{op_type} {name!r}" if name else "the program"
@@ -142,7 +142,7 @@ class MemoryRefusal:
 
     need_bytes: int  # HBM that the program needs, as far as the compiler got
     limit_bytes: int  # HBM available to it
-    # Whether `need_bytes` includes variables and inputs; the compiler may give up before it counts them.
+    # Whether `need_bytes` includes variables and inputs; the compiler may give up before counting them.
     arguments_counted: bool
     largest: tuple[Allocation, ...]  # the largest allocations, largest first
 

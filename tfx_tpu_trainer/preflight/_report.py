@@ -1,10 +1,12 @@
-"""A preflight's report: whether each step of a model compiles for a slice, fits it, and how fast it can be."""
+"""The report of a preflight: whether each step of a model compiles for a slice, fits it, and how fast it can be."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
+
+import pydantic
 
 from tfx_tpu_trainer.hardware import Slice, find_slice
 from tfx_tpu_trainer.preflight._input_speed import InputSpeed
@@ -28,7 +30,13 @@ from tfx_tpu_trainer.preflight._step_time import (
 )
 
 FORMAT = "tfx_tpu_trainer.preflight/1"
-"""Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
+"""Value of `format` in the JSON form. Keys may be added later, but are never removed and never change their meaning."""
+
+# Fields of the compiled step that a report has, under the same names.
+_OF_PROGRAM = (
+    *("memory", "need_bytes", "limit_bytes", "flops", "bytes_accessed", "collective_bytes"),
+    *("largest", "findings", "problem", "collectives"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,41 +44,39 @@ class StepReport:
     """The results for one step; numbers are per TPU device unless stated otherwise.
 
     Attributes:
-        name: `"train"`, `"eval"`, `"predict"`, or `"serve:SIGNATURE"`
-            of an exported model.
-        batch_size: Rows of the step over all replicas, or `None` where that is not known.
+        name: `"train"`, `"eval"`, `"predict"`, or `"serve:SIGNATURE"` of an exported model.
+        batch_size: Rows of the step over all replicas; `None` if unknown.
         parameter_count: Elements of the trainable variables that it reads.
         variable_bytes: Bytes of all its variables, optimizer state included, without padding.
-        memory: HBM that the compiled program needs, or `None` where it did not compile.
-        need_bytes: The same in one number; where it did not fit, what the compiler says that it
-            needs; else `None`.
-        limit_bytes: HBM that a program may use, or `None` where the compiler was not asked.
+        memory: HBM that the compiled program needs; `None` if it did not compile.
+        need_bytes: The same in one number; if it did not fit, the need in the compiler's message; else `None`.
+        limit_bytes: HBM that a program may use; `None` if the compiler was not run.
         flops: Operations.
-        bytes_accessed: Bytes read from HBM and written there.
+        bytes_accessed: Bytes read from and written to HBM.
         collective_bytes: Bytes that go into sums over the replicas.
-        roofline: Bounds over the whole slice, or `None` where it did not compile.
+        roofline: Bounds over the whole slice; `None` if it did not compile.
         largest: The largest buffers in HBM, largest first.
-        findings: What to warn of.
-        problem: Why it cannot run on the slice, or `None`.
-        lowering_seconds: How long TensorFlow took to turn it into HLO.
-        compiling_seconds: How long the TPU compiler took.
-        collectives: What the devices send each other, the largest first.
+        findings: Warnings.
+        problem: Why it can't run on the slice, or `None`.
+        lowering_seconds: Duration of the lowering to HLO by TensorFlow.
+        compiling_seconds: Duration of the compilation.
+        collectives: The data that the devices exchange, the largest first.
         network_bytes: Bytes that one slice must send to the others.
-        estimate: How long it takes over the whole slice, or `None` where it did not compile.
+        estimate: Its estimated time over the whole slice; `None` if it did not compile.
     """
 
     name: str
     batch_size: int | None
     parameter_count: int
     variable_bytes: int
-    memory: MemoryNeed | None
-    need_bytes: int | None
-    limit_bytes: int | None
-    flops: float
-    bytes_accessed: float
-    collective_bytes: int
+    memory: MemoryNeed | None = None
+    need_bytes: int | None = None
+    limit_bytes: int | None = None
+    flops: float = 0.0
+    bytes_accessed: float = 0.0
+    collective_bytes: int = 0
     roofline: Roofline | None
-    largest: tuple[Allocation, ...]
+    largest: tuple[Allocation, ...] = ()
     findings: tuple[Finding, ...]
     problem: Problem | None
     lowering_seconds: float
@@ -88,13 +94,13 @@ class StepReport:
         tpu_slice: Slice,
         num_slices: int = 1,
     ) -> StepReport:
-        """Puts together what lowering and compiling have found.
+        """Combines the results of lowering and compiling.
 
         Args:
             lowered: The step as HLO.
-            compiled: What the compiler made of it; `None` where lowering has failed.
-            tpu_slice: What it was compiled for.
-            num_slices: How many of them run it, each with its share of the rows. Defaults to 1.
+            compiled: The compiler's result; `None` if lowering has failed.
+            tpu_slice: The slice for which it was compiled.
+            num_slices: The number of such slices that run it, each with its share of the rows. Defaults to 1.
 
         Returns:
             The report.
@@ -126,26 +132,21 @@ class StepReport:
                 num_replicas=lowered.num_replicas,
                 rows=batch_size,
             )
+        # Without a program, a report has the findings and the problem of lowering.
+        of_program: dict[str, Any] = {"findings": lowered.findings, "problem": lowered.problem}
+        if compiled is not None:
+            of_program = {name: getattr(compiled, name) for name in _OF_PROGRAM}
         return cls(
             name=lowered.name,
             batch_size=batch_size,
             parameter_count=lowered.parameter_count,
             variable_bytes=lowered.variable_bytes,
-            memory=compiled.memory if compiled else None,
-            need_bytes=compiled.need_bytes if compiled else None,
-            limit_bytes=compiled.limit_bytes if compiled else None,
-            flops=compiled.flops if compiled else 0.0,
-            bytes_accessed=compiled.bytes_accessed if compiled else 0.0,
-            collective_bytes=compiled.collective_bytes if compiled else 0,
             roofline=bound,
-            largest=compiled.largest if compiled else (),
-            findings=compiled.findings if compiled else lowered.findings,
-            problem=compiled.problem if compiled else lowered.problem,
             lowering_seconds=lowered.seconds,
             compiling_seconds=compiled.seconds if compiled else 0.0,
-            collectives=compiled.collectives if compiled else (),
             network_bytes=network_bytes,
             estimate=estimated,
+            **of_program,
         )
 
     @property
@@ -155,7 +156,7 @@ class StepReport:
 
     @property
     def hbm_by_category(self) -> dict[str, int]:
-        """Bytes of HBM by what they are for; empty where it did not compile."""
+        """Bytes of HBM by category; empty if it did not compile."""
         if self.memory is None:
             return {}
         return {
@@ -169,12 +170,12 @@ class StepReport:
 
     @property
     def gap_bytes(self) -> int:
-        """Bytes of HBM that no value fills when it is fullest; 0 where it did not compile."""
+        """Bytes of HBM that no value fills when it is fullest; 0 if it did not compile."""
         return 0 if self.memory is None else self.memory.gap_bytes
 
     @property
     def verdict(self) -> str:
-        """Reports in one line whether it compiles and fits, or what is wrong."""
+        """Reports in one line whether it compiles and fits, or the problem."""
         if self.problem is not None:
             return str(self.problem)
         if self.need_bytes is None or not self.limit_bytes:
@@ -189,13 +190,13 @@ class InputLimit:
     input_rows: float  # rows a second that the hosts deliver
     bound_rows: float  # upper bound on the rows a second that the chips train
     estimated_rows: float  # their estimate
-    # Time of a step's rows from the hosts to the chips, as a share of the estimated step; the runtime copies them
-    # while the step before runs.
+    # Time of a step's rows from the hosts to the chips, as a share of the estimated step; the runtime copies them while
+    # the previous step runs.
     transfer_share: float
 
     @property
     def limited_by(self) -> str:
-        """`"input"`, `"chips"`, or `"either"` where the input lies between estimate and bound."""
+        """`"input"`, `"chips"`, or `"either"` if the input lies between estimate and bound."""
         if self.input_rows < self.estimated_rows:
             return "input"
         return "chips" if self.input_rows >= self.bound_rows else "either"
@@ -223,9 +224,9 @@ class PreflightReport:
         steps: Its steps.
         tensorflow: Version of TensorFlow that has lowered them.
         compiler: Name and version of the TPU compiler, such as `"libtpu 0.0.21"`.
-        num_cores_per_replica: TPU devices that each copy is spread over.
+        num_cores_per_replica: TPU devices of each copy.
         num_slices: Slices that run it, joined by the data center's network.
-        input: What the training's input delivers, or `None` where it was not measured.
+        input: The speed of the training's input; `None` if it was not measured.
     """
 
     model: str
@@ -250,7 +251,7 @@ class PreflightReport:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader must know to interpret the numbers."""
+        """Facts that a reader needs to interpret the numbers."""
         lowering = (
             "Steps are lowered with the kernels of XLA:CPU instead of the TPU's: this stage "
             "misjudges an op that only one of them has."
@@ -279,7 +280,7 @@ class PreflightReport:
 
     @property
     def input_limit(self) -> InputLimit | None:
-        """The input compared with the training step; `None` where one of them is not known."""
+        """The input compared with the training step; `None` if one of them is unknown."""
         step = next((each for each in self.steps if each.name == "train"), None)
         if self.input is None or step is None or step.estimate is None or not step.batch_size:
             return None
@@ -297,7 +298,7 @@ class PreflightReport:
 
     @property
     def findings(self) -> dict[Finding, tuple[str, ...]]:
-        """Each warning -> names of its steps: most are the same in several steps."""
+        """Each warning -> names of its steps; most warnings are the same in several steps."""
         found: dict[Finding, tuple[str, ...]] = {}
         for step in self.steps:
             for finding in dict.fromkeys(step.findings):
@@ -306,7 +307,7 @@ class PreflightReport:
 
     @property
     def finding_groups(self) -> tuple[FindingGroup, ...]:
-        """The findings, those of one kind with one remedy as one; of an op, the first that a step has."""
+        """The findings; those of one kind with one remedy are one group, and each op counts once."""
         groups: dict[Any, dict[Any, Finding]] = {}
         steps: dict[Any, dict[str, None]] = {}
         for finding, names in self.findings.items():
@@ -319,13 +320,13 @@ class PreflightReport:
         )
 
     def summary(self) -> str:
-        """Returns one line: what is wrong, or that nothing is."""
+        """Returns one line: the problem, or that there is none."""
         return f"{self.model} on {self.tpu}: " + "; ".join(
             f"{step.name}: {step.verdict}" for step in self.steps if step.ok is self.ok
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as JSON values, with what follows from it (`ok`, bounds, caveats)."""
+        """Returns the report as JSON values, derived ones (`ok`, bounds, caveats) included."""
         chip, limit = self.tpu_slice.chip, self.input_limit
         of_limit = limit and {**dataclasses.asdict(limit), "limited_by": limit.limited_by}
         return {
@@ -346,7 +347,7 @@ class PreflightReport:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PreflightReport:
-        """Makes a report of what `to_json` gave.
+        """Makes a report from the result of `to_json`.
 
         Args:
             values: The JSON object.
@@ -355,25 +356,20 @@ class PreflightReport:
             The report.
 
         Raises:
-            ValueError: It is no such object.
+            ValueError: If it is not a report's JSON object.
         """
         if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             found = values.get("format") if isinstance(values, Mapping) else values
             raise ValueError(f"format={found!r} is not a preflight report: expected {FORMAT!r}.")
         try:
-            return cls(
-                model=values["model"],
-                tpu=values["tpu"],
-                num_replicas=values["num_replicas"],
-                steps=tuple(_step_from_json(step) for step in values["steps"]),
-                tensorflow=values["tensorflow"],
-                compiler=values["compiler"],
-                num_cores_per_replica=values.get("num_cores_per_replica", 1),
-                num_slices=values.get("num_slices", 1),
-                input=_read(InputSpeed, values["input"]) if values.get("input") else None,
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"The preflight report is damaged: {error!r}.") from error
+            # Keys that `to_json` derived are ignored.
+            return pydantic.TypeAdapter(cls).validate_python(values)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(
+                f"The preflight report is damaged: {where}: {first['msg']}."
+            ) from error
 
 
 def _step_to_json(step: StepReport) -> dict[str, Any]:
@@ -398,43 +394,8 @@ def _step_to_json(step: StepReport) -> dict[str, Any]:
     }
 
 
-def _step_from_json(values: Mapping[str, Any]) -> StepReport:
-    given = _fields(StepReport, values)
-    parts: dict[str, Any] = {
-        "memory": MemoryNeed,
-        "roofline": Roofline,
-        "problem": Problem,
-        "estimate": Estimate,
-    }
-    for name, kind in parts.items():
-        # A report of an earlier version has no estimate.
-        given[name] = given.get(name) and _read(kind, given[name])
-    lists: dict[str, Any] = {
-        "largest": Allocation,
-        "findings": Finding,
-        "collectives": Collective,
-    }
-    for name, kind in lists.items():
-        given[name] = tuple(_read(kind, each) for each in given.get(name, ()))
-    return StepReport(**given)
-
-
-def _read(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Makes a dataclass of its own keys, and ignores those that `to_json` derived."""
-    return kind(**_fields(kind, values))
-
-
-def _fields(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    # Reports of older versions lack what has a default.
-    return {
-        field.name: values[field.name]
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING or field.name in values
-    }
-
-
 def bytes_text(count: float) -> str:
-    """Writes a number of bytes, such as `"15.7 GiB"`."""
+    """Formats a number of bytes, such as `"15.7 GiB"`."""
     for unit in ("bytes", "KiB", "MiB"):
         if abs(count) < 1024:
             return f"{count:.0f} bytes" if unit == "bytes" else f"{_short(count)} {unit}"
@@ -443,7 +404,7 @@ def bytes_text(count: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """Writes a share, such as `"3.2%"`; a small one with the digits that it takes."""
+    """Formats a share, such as `"3.2%"`; a small one with as many digits as it needs."""
     percent = 100 * share
     if percent >= 10:
         return f"{percent:.0f}%"
@@ -453,7 +414,7 @@ def share_text(share: float) -> str:
 
 
 def count_text(count: float) -> str:
-    """Writes a count, such as `"1.23 M"`; exactly below ten thousand."""
+    """Formats a count, such as `"1.23 M"`; exactly below ten thousand."""
     if abs(count) < 10_000:
         return f"{count:,.0f}"
     for unit in ("k", "M", "G"):
@@ -464,13 +425,13 @@ def count_text(count: float) -> str:
 
 
 def flop_text(count: float) -> str:
-    """Writes a number of operations, such as `"146 GFLOP"`."""
+    """Formats a number of operations, such as `"146 GFLOP"`."""
     text = count_text(count)
     return f"{text}FLOP" if text[-1].isalpha() else f"{text} FLOP"
 
 
 def seconds_text(seconds: float) -> str:
-    """Writes a duration, such as `"12.3 ms"`."""
+    """Formats a duration, such as `"12.3 ms"`."""
     if seconds >= 1:
         return f"{_short(seconds)} s"
     if seconds >= 1e-3:
@@ -479,7 +440,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Writes how long a training is, such as `"3 h 20 min"`."""
+    """Formats the length of a training, such as `"3 h 20 min"`."""
     if seconds < 60:
         return seconds_text(seconds)
     minutes = round(seconds / 60)
@@ -489,5 +450,5 @@ def duration_text(seconds: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Writes three digits, or the whole number where it has more."""
+    """Formats three digits, or the whole number if it has more."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

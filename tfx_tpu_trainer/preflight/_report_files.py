@@ -34,12 +34,12 @@ def write_json(report: PreflightReport, path: str, *, cost: TrainingCost | None 
     """Writes a report as JSON, whole or not at all.
 
     Args:
-        report: What is written.
-        path: Where to; any path that `tf.io.gfile` knows. Its folder is created if missing.
-        cost: What the training costs, for the key `cost`. Defaults to `None`: not known.
+        report: The report.
+        path: The file's path; any that `tf.io.gfile` supports. Its folder is created if missing.
+        cost: The training's cost, for the key `cost`. Defaults to `None`: unknown.
 
     Raises:
-        OSError: It cannot be written there.
+        OSError: If it cannot be written.
     """
     values = {**report.to_json(), "cost": cost and cost.to_json()}
     _write(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
@@ -51,12 +51,12 @@ def write_html(
     """Writes a report or a sweep as one HTML page, whole or not at all.
 
     Args:
-        report: What the page shows.
-        path: Where to, as in `write_json`.
-        cost: What the training of a report costs; a sweep has its own costs. Defaults to `None`: not known.
+        report: The report or sweep.
+        path: As in `write_json`.
+        cost: The cost of a report's training; a sweep has its own costs. Defaults to `None`: unknown.
 
     Raises:
-        OSError: It cannot be written there.
+        OSError: If it cannot be written.
     """
     if isinstance(report, Sweep):
         _write(path, render_sweep_page(report))
@@ -68,11 +68,11 @@ def write_sweep(found: Sweep, path: str) -> None:
     """Writes a sweep as JSON, whole or not at all.
 
     Args:
-        found: What is written.
-        path: Where to, as in `write_json`.
+        found: The sweep.
+        path: As in `write_json`.
 
     Raises:
-        OSError: It cannot be written there.
+        OSError: If it cannot be written.
     """
     _write(path, json.dumps(found.to_json(), indent=2, allow_nan=False) + "\n")
 
@@ -81,8 +81,8 @@ def read_json(path: str) -> PreflightReport:
     """Reads a report that `write_json` wrote.
 
     Raises:
-        ValueError: The file holds no report.
-        OSError: It cannot be read.
+        ValueError: If the file has no report.
+        OSError: If it cannot be read.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -181,8 +181,8 @@ def hbm_bar(step: StepReport) -> HbmBar:
     sizes = {label: size for label, size in step.hbm_by_category.items() if size}
     colors: tuple[str, ...] = _COLORS
     if not sizes and step.need_bytes:
-        # It did not compile: only the sum is known.
-        sizes, colors = {"needed in all": step.need_bytes}, (_NEED_COLOR,)
+        # It did not compile, so only the sum is known.
+        sizes, colors = {"needed in total": step.need_bytes}, (_NEED_COLOR,)
     needed = sum(sizes.values())
     enlarged = needed < _SLIVER * (step.limit_bytes or 0)
     whole = needed if enlarged else max(step.limit_bytes or 0, needed)

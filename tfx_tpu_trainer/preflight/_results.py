@@ -14,12 +14,12 @@ class Finding:
             `"dynamic_shape"`: a shape depends on data, so the TPU computes for its upper bound.
             `"wide_dtype"`: float64 or int64, which the TPU emulates. `"host_op"`: work of
             the model that stays on the host.
-        op_name: Name of the TensorFlow op, or `None` where the finding is about the whole step.
+        op_name: Name of the TensorFlow op; `None` if the finding is about the whole step.
         op_type: Its type, such as `"MatMul"`, or `None`.
-        message: One sentence: what it is, what it costs, what to do.
-        source: `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
-        wasted_bytes: Bytes of padding, where the kind is `"padding"`, else 0.
-        advice: The end of the message, which other ops share: what to do.
+        message: One sentence with the finding, its cost and the remedy.
+        source: `"file.py:12: the line's text"` of the user's model; `None` if unknown.
+        wasted_bytes: Bytes of padding if the kind is `"padding"`, else 0.
+        advice: The end of the message, the remedy, which other ops share.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class FindingGroup:
 
     @property
     def message(self) -> str:
-        """The first finding's message, and how many more there are."""
+        """The first finding's message, and the number of further ones."""
         first, *more = self.findings
         if not more:
             return first.message
@@ -54,16 +54,16 @@ class FindingGroup:
 class Problem:
     """Why a step cannot run on the TPU."""
 
-    # `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler refuses it. `"memory"`: it
-    # does not fit in HBM. `"crash"`: the compiler's process died. `"timeout"`: it took too long. `"set-up"`: what is
-    # requested does not fit together, so nothing is known of the model.
+    # `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler rejects it. `"memory"`: it does
+    # not fit in HBM. `"crash"`: the compiler's process died. `"timeout"`: it took too long. `"set-up"`: the request is
+    # inconsistent, so nothing is known about the model.
     stage: str
-    op_name: str | None = None  # name of the TensorFlow op at fault, or `None` where unknown
+    op_name: str | None = None  # name of the TensorFlow op at fault; `None` if unknown
     op_type: str | None = None  # its type, or `None`
-    # `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
+    # `"file.py:12: the line's text"` of the user's model; `None` if unknown.
     source: str | None = None
-    message: str  # what is wrong, one or two sentences
-    advice: str  # what to do about it, one or two sentences
+    message: str  # the problem, in one or two sentences
+    advice: str  # the remedy, in one or two sentences
     details: str = ""  # the compiler's own text, shortened; may be empty
 
     def __str__(self) -> str:
@@ -78,18 +78,18 @@ class LoweredStep:
     Attributes:
         name: `"train"`, `"eval"`, `"predict"`, or `"serve:SIGNATURE"`
             of an exported model.
-        hlo: Serialized `HloModuleProto`; empty where there is a problem.
-        num_replicas: Copies of the model that its all-reduces run over.
-        rows: Rows of a core's batch, or `None` where the inputs have no common first axis.
+        hlo: Serialized `HloModuleProto`; empty if there is a problem.
+        num_replicas: Copies of the model in its all-reduces.
+        rows: Rows of a core's batch; `None` if the inputs have no common first axis.
         parameter_count: Elements of the trainable variables that it reads.
         variable_bytes: Bytes of all variables that it reads, optimizer state included, as dense
             arrays without padding.
-        findings: What to warn of.
-        seconds: How long lowering took.
-        problem: Why it does not lower, or `None`.
-        num_partitions: TPU devices that each copy is spread over.
-        op_types: TensorFlow op name -> op type and the user's source line (or `None`), for the ops
-            of the step: what later stages look names up in.
+        findings: Warnings.
+        seconds: Duration of the lowering.
+        problem: Why it can't be lowered, or `None`.
+        num_partitions: TPU devices of each copy.
+        op_types: TensorFlow op name -> op type and the user's source line (or `None`), for the ops of the step, in
+            which later stages look up names.
     """
 
     name: str
@@ -107,7 +107,7 @@ class LoweredStep:
     )
 
     def look_up(self, op_name: str) -> tuple[str | None, str | None]:
-        """Returns type and source line of an op, `None` where they are not known."""
+        """Returns type and source line of an op, each `None` if unknown."""
         return self.op_types.get(op_name, (None, None))
 
 
@@ -116,7 +116,7 @@ class Allocation:
     """A buffer in HBM."""
 
     bytes: int  # its size with padding
-    # The TensorFlow op or variable that it belongs to; what the compiler calls it where there is none.
+    # The TensorFlow op or variable that it belongs to, or else the compiler's name.
     op_name: str
     shape: str  # such as `"f32[1024,512]{1,0:T(8,128)}"`
     category: str  # `"argument"` (variables and inputs), `"output"` or `"temp"`
@@ -130,14 +130,14 @@ class MemoryNeed:
     argument_bytes: int  # variables and inputs
     output_bytes: int  # updated variables and results
     alias_bytes: int  # part of the outputs that takes the place of arguments
-    temp_bytes: int  # everything in between: activations, for one
+    temp_bytes: int  # everything in between, for example activations
     generated_code_bytes: int  # the program itself
-    # Part of `temp_bytes` that no value fills when HBM is fullest: what XProf's memory viewer leaves out of its peak.
+    # Part of `temp_bytes` that no value fills when HBM is fullest, which XProf's memory viewer omits from its peak.
     gap_bytes: int = 0
 
     @property
     def total(self) -> int:
-        """Bytes in all."""
+        """The total number of bytes."""
         return (
             self.argument_bytes
             + self.output_bytes
@@ -151,37 +151,34 @@ class MemoryNeed:
 class Collective:
     """The ops of one kind by which the devices of a compiled program exchange data."""
 
-    kind: str  # such as `"all-reduce"` or `"all-gather"`, as XLA calls it
-    # `"replicas"`: the copies of the model, as in the sum of the gradients. `"cores"`: the TPU devices that one copy
-    # is spread over.
+    kind: str  # in XLA's terms, such as `"all-reduce"` or `"all-gather"`
+    # `"replicas"`: the copies of the model, as in the sum of the gradients. `"cores"`: the TPU devices of one copy.
     between: str
     count: int  # ops of the program; those of a loop's body count once
-    bytes: int  # what one device gives to them or gets from them, whichever is more, in bytes
+    bytes: int  # bytes that one device gives to them or gets from them, whichever is more
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledStep:
-    """What the TPU compiler made of a step, for one TPU device.
+    """The TPU compiler's result for a step, for one TPU device.
 
     Attributes:
         name: See `LoweredStep`.
-        target: Slice that it was compiled for, such as `"v5e:2x4"`.
-        memory: HBM that it needs; `None` where it did not compile.
-        need_bytes: `memory.total`; where it did not fit, the need in the compiler's message; else `None`.
+        target: Slice for which it was compiled, such as `"v5e:2x4"`.
+        memory: HBM that it needs; `None` if it did not compile.
+        need_bytes: `memory.total`; if it did not fit, the need in the compiler's message; else `None`.
         limit_bytes: HBM that a program may use on one TPU device of that chip.
-        flops: Operations of one step on one device; 0 where it did not compile.
-        bytes_accessed: Bytes that it reads and writes in HBM.
+        flops: Operations of one step on one device; 0 if it did not compile.
+        bytes_accessed: Bytes that it reads from and writes to HBM.
         collective_bytes: Bytes that go into the sums over the replicas.
         largest: The largest buffers, largest first.
-        findings: Those of the lowered step, and what the compiled program adds.
-        seconds: How long compiling took.
+        findings: Those of the lowered step and of the compiled program.
+        seconds: Duration of the compilation.
         problem: Why it did not compile, or `None`.
         collectives: The data that the devices exchange, by kind of op, the largest first.
-        costs: What its instructions cost, in the order in which they run; empty where it did not
-            compile.
-        unknown_loops: Loops that count once because only data tells how often they run.
-        program: The optimized program, a serialized `HloProto` with its buffer assignment; empty where it
-            did not compile.
+        costs: The costs of its instructions, in the order in which they run; empty if it did not compile.
+        unknown_loops: Loops that count once because their trips depend on data.
+        program: The optimized program, a serialized `HloProto` with its buffer assignment; empty if it did not compile.
     """
 
     name: str

@@ -23,17 +23,17 @@ ENGINE_STEPS = {"train": ModeKeys.TRAIN, "eval": ModeKeys.EVAL, "predict": ModeK
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreflightModel:
-    """A model with what it is fed.
+    """A model with its inputs.
 
     Attributes:
-        model_fn: As `TPUEstimator` takes it.
-        input_fns: Name of a step (`"train"`, `"eval"`, `"predict"`) -> its input function. They
-            are called, as the shapes are in what they return; nothing is read.
-        params: What the functions get as `params`, besides what `TPUEstimator` adds.
+        model_fn: As for `TPUEstimator`.
+        input_fns: Name of a step (`"train"`, `"eval"`, `"predict"`) -> its input function. They are called for the
+            shapes of their results; nothing is read.
+        params: The functions' `params`, without those that `TPUEstimator` adds.
         config: Configuration of the runs, or `None` for `RunConfig()`.
         name: The model's name in the report.
-        batch_axis: As `TPUEstimator` takes it.
-        embedding_config_spec: As `TPUEstimator` takes it; see `lower_engine_step`.
+        batch_axis: As for `TPUEstimator`.
+        embedding_config_spec: As for `TPUEstimator`; see `lower_engine_step`.
     """
 
     model_fn: Callable[..., Any]
@@ -64,7 +64,7 @@ class PreflightModel:
             The steps.
 
         Raises:
-            ValueError: If a batch size does not divide, there is no input function, or from the
+            ValueError: If a batch size can't be divided over the replicas, there is no input function, or from the
                 model's own functions.
         """
         cores = self.config.tpu_config.num_cores_per_replica if self.config else None
@@ -129,25 +129,23 @@ def preflight(
         True
 
     Args:
-        model: A model_fn as `TPUEstimator` takes it, an estimator, whose params, config,
-            `batch_axis` and `embedding_config_spec` are taken, or a `PreflightModel`.
-        input_fn: Input function of all steps, or one for each step by its name. Left out where
-            the model is a `PreflightModel`.
+        model: A model_fn as for `TPUEstimator`; an estimator, whose params, config, `batch_axis` and
+            `embedding_config_spec` are used; or a `PreflightModel`.
+        input_fn: Input function of all steps, or one for each step by its name. Left out for a `PreflightModel`.
         tpu: The slice, such as `"v5e:2x4"`.
-        num_slices: Slices like it that train one model, joined by the data center's network. Defaults
-            to 1.
+        num_slices: The number of such slices that train one model, joined by the data center's network. Defaults to 1.
         batch_size: Rows of a step over all replicas, of all steps or by name.
         steps: Steps to compile. Defaults to training, evaluation and prediction.
-        params: What the functions get as `params`. Defaults to the estimator's, or to none.
+        params: The functions' `params`. Defaults to the estimator's, or to none.
         config: Configuration of the runs. Defaults to the estimator's, or to `RunConfig()`.
         name: The model's name in the report. Defaults to the model_fn's name.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
 
     Returns:
-        The report. A step that does not compile or does not fit is in it, and no error.
+        The report. A step that does not compile or does not fit is reported and is not an error.
 
     Raises:
-        ValueError: If an argument does not hold, or from the model's own functions.
+        ValueError: If an argument is invalid, or from the model's own functions.
         PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
     """
     spec = TpuSpec.read(tpu)
@@ -187,19 +185,19 @@ def compile_and_report(
     Args:
         lowered: The steps.
         tpu_slice: The slice.
-        num_slices: Slices like it that run the steps. Defaults to 1.
+        num_slices: The number of such slices that run the steps. Defaults to 1.
         name: The model's name in the report.
-        compiler: What it calls the compiler. Defaults to `None`: it is looked up.
+        compiler: The compiler's name in the report. Defaults to `None`: it is looked up.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
-        profile: Where to write what XProf opens (`_xprof.py`), a run for each step. Defaults to
-            `None`: nowhere.
+        profile: Folder for profiles that XProf opens (`_xprof.py`), a run for each step. Defaults to `None`: none are
+            written.
 
     Returns:
         The report.
 
     Raises:
         PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
-        OSError: The profile can't be written.
+        OSError: If a profile can't be written.
     """
     options = options or CompilerOptions()
     compiler = compiler or libtpu_version(options.libtpu_path)

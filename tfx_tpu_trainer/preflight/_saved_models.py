@@ -83,8 +83,8 @@ def preflight_saved_model(
         The report, with a step for each program.
 
     Raises:
-        FileNotFoundError: The SavedModel does not exist.
-        ValueError: Nothing of it is for a TPU, or an argument does not hold.
+        FileNotFoundError: If the SavedModel does not exist.
+        ValueError: If no part of it runs on a TPU, or an argument is invalid.
         PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
     """
     tpu_slice = TpuSpec.read(tpu).tpu_slice
@@ -98,23 +98,22 @@ def preflight_saved_model(
 def lower_saved_model(
     path: str, *, batch_size: int, signatures: Sequence[str] | None = None
 ) -> tuple[LoweredStep, ...]:
-    """Lowers what the `serve`, `tpu` metagraph of a SavedModel has a TPU run.
+    """Lowers the part of a SavedModel's metagraph `serve`, `tpu` that runs on a TPU.
 
-    What the host does is left out: parsing, batching, and what `outside_compilation` keeps there.
+    The host's part is left out: parsing, batching, and ops that `outside_compilation` keeps there.
 
     Args:
-        path: The SavedModel, or a folder that `find_saved_model` takes.
-        batch_size: Rows of a request, or of a batch of requests. Programs have fixed shapes: each
-            batch size is another one.
+        path: The SavedModel, or a path for `find_saved_model`.
+        batch_size: Rows of a request, or of a batch of requests. Programs have fixed shapes, so each batch size makes
+            another one.
         signatures: Names of signatures. Defaults to `None`: all.
 
     Returns:
-        A step for each program, named `"serve:SIGNATURE"`; signatures that share one are named
-        with commas between them.
+        A step for each program, named `"serve:SIGNATURE"`; signatures that share one are joined by commas.
 
     Raises:
-        FileNotFoundError: There is no SavedModel.
-        ValueError: It has no such metagraph or signature, or nothing of it runs on a TPU.
+        FileNotFoundError: If there is no SavedModel.
+        ValueError: If it lacks the metagraph or a signature, or no part of it runs on a TPU.
     """
     saved_model = read_saved_model(find_saved_model(path))
     meta_graph = meta_graph_with(saved_model, TPU_TAGS)
@@ -137,19 +136,19 @@ def lower_meta_graph(
     signatures: Sequence[str] | None = None,
     called: str = "the model",
 ) -> tuple[LoweredStep, ...]:
-    """Lowers what a metagraph for TPU hosts has a TPU run.
+    """Lowers the part of a metagraph for TPU hosts that runs on a TPU.
 
     Args:
         meta_graph: The metagraph, with the shapes of its tensors.
-        batch_size: As of `lower_saved_model`.
-        signatures: Names of signatures that it has. Defaults to `None`: all.
-        called: What a message calls it.
+        batch_size: As in `lower_saved_model`.
+        signatures: Names of its signatures. Defaults to `None`: all.
+        called: Its name in messages.
 
     Returns:
-        As `lower_saved_model`.
+        As in `lower_saved_model`.
 
     Raises:
-        ValueError: Nothing of it runs on a TPU.
+        ValueError: If no part of it runs on a TPU.
     """
     chosen = sorted(meta_graph.signature_def) if signatures is None else signatures
     programs, users = _programs(meta_graph, chosen)
@@ -267,7 +266,7 @@ def _host_findings(meta_graph: v1.MetaGraphDef) -> tuple[Finding, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class TpuProgram:
-    """A program that the host asks a TPU to run."""
+    """A program that the host runs on a TPU."""
 
     function: str  # its function's name
     # The nodes that run on the TPU, and the variables they read; no strings.

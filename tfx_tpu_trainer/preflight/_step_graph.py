@@ -1,8 +1,8 @@
 """Cuts one core's step out of its graph for lowering, without the ops that `outside_compilation` keeps on the host.
 
-On a TPU the program sends the host what such ops read, and waits for what they give. The compiler is given the same
-demands on memory and order: the values that are sent pass a barrier together with room for those that come back. What
-stands on the other side may not be known before.
+On a TPU the program sends the host the inputs of these ops, and waits for their results. The lowered step has the same
+demands on memory and order: the sent values pass a barrier together with room for the results, which the compiler can't
+know before.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class StepGraph:
 
     def source_of(self, op_name: str) -> str | None:
         """Finds the user's line that made an op; for an op in a function, that of its caller."""
-        # Op names are paths of scopes. An op inside a loop, such as `dense/while/body/MatMul`, has no line of its own,
+        # Op names are paths of scopes. An op inside a loop, such as `dense/while/body/MatMul`, has no separate line,
         # but `dense/while`, which calls the body, has one.
         while op_name:
             if self.sources.get(op_name):
@@ -118,7 +118,7 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
     """Returns a function's body as nodes, with placeholders for its arguments.
 
     Tensors are named in another way in functions: `MatMul:product:0`, by the argument of the op's
-    definition, where a graph says `MatMul`.
+    definition, while a graph has `MatMul`.
     """
     offsets = _offsets(function)
     nodes = []
@@ -252,7 +252,7 @@ def _take_out_of_function(function: v1.FunctionDef) -> None:
     body = _Body(function.node_def, function.ret.values(), arguments)
     del function.node_def[:]
     function.node_def.extend(body.rest())
-    # The signature stays, so that callers need no change; only the sources of results change.
+    # The signature stays, so callers need no change; only the sources of results change.
     for name, tensor in function.ret.items():
         function.ret[name] = body.replaced.get(tensor, tensor)
     for name, op in function.control_ret.items():
@@ -310,7 +310,7 @@ class _Body:
     def _stand_in(self, name: str, members: set[str]) -> None:
         """Replaces a cluster's members by a barrier."""
         # Example: a = x @ k; y = outside(a); b = y + 1 becomes barrier = XlaOptimizationBarrier(room, a) and b =
-        # barrier:0 + 1, where `room` is a constant with y's shape. The program thus keeps a until it is sent, has room
+        # barrier:0 + 1, where `room` is a constant with y's shape. So the program keeps a until it is sent, has room
         # for y, and computes b after a; and the compiler can't fold the constant into b.
         sources = dict.fromkeys(
             source for member in sorted(members) for source in self._by_name[member].input
@@ -337,7 +337,7 @@ class _Body:
         self.stand_ins |= dict.fromkeys(members, name)
 
     def _leave(self, name: str, tensor: str) -> None:
-        """Replaces a tensor that no TPU can take by a placeholder; the step is refused if it reads it."""
+        """Replaces a tensor that no TPU can hold by a placeholder; the step is rejected if it reads it."""
         node = v1.NodeDef(name=name, op="Placeholder")
         node.attr["dtype"].type = self._dtype(tensor).as_datatype_enum
         self._made.append(node)
@@ -350,11 +350,11 @@ class _Body:
         if not shape.is_fully_defined():
             raise ValueError(
                 f"outside_compilation gives the TPU {node.name!r} ({node.op}) of the shape {shape}: "
-                "a TPU needs a static one. Set it inside of the function, by tf.ensure_shape."
+                "a TPU needs a static one. Set it inside of the function, with tf.ensure_shape."
             )
         room = v1.NodeDef(name=name, op="Const")
         room.attr["dtype"].type = self._dtype(tensor).as_datatype_enum
-        # A single value stands for all of them.
+        # A single value applies to all of them.
         value = room.attr["value"].tensor
         value.CopyFrom(tf.make_tensor_proto(0, self._dtype(tensor)))
         value.tensor_shape.CopyFrom(shape.as_proto())

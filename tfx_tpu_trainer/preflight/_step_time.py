@@ -1,14 +1,14 @@
 """Computes how long a step takes on a slice: a lower bound (the roofline) and an estimate.
 
-The bound: a step can be no shorter than its operations at the peak rate of the chip, than its reads and writes at the
-full bandwidth of HBM, or than what the replicas must send each other on all links of a chip at once. Peak rates are in
-bfloat16, which is what the matrix units multiply by default for float32 as well. Links count in one direction: what
-Google's pages call bidirectional bandwidth is twice that.
+The bound: a step can't be shorter than its operations at the peak rate of the chip, its reads and writes at the full
+bandwidth of HBM, or its communication between replicas on all links of a chip at once. Peak rates are in bfloat16, in
+which the matrix units multiply by default even for float32. Links count in one direction, half of the bidirectional
+bandwidth on Google's pages.
 
 The estimate: a kernel takes as long as its operations or its bytes, whichever is longer, at the share of the peak rates
 that real steps reach; kernels run one after the other. The shares were fitted to published speeds and tested on others:
-`benchmarks/published_tpus/` has them all, docs/preflight-time.md the errors. What is left out makes real steps longer:
-reading the input, the host, and what the vector units compute in values that are on the chip already.
+`benchmarks/published_tpus/` has them all, docs/preflight-time.md the errors. Real steps take longer, since some parts
+are left out: reading the input, the host, and computations of the vector units on values that are already on the chip.
 """
 
 import dataclasses
@@ -106,7 +106,7 @@ LINK_SHARE = 0.85
 def seconds_between_cores(found: Iterable[Collective], tpu_slice: Slice) -> float:
     """Returns a lower bound on the communication time between a replica's cores.
 
-    How many cores take part in an op is not read: two are the fewest.
+    The number of cores in an op is not read: two is the smallest.
     """
     if tpu_slice.chip.devices > 1:
         return 0.0
@@ -120,10 +120,10 @@ def seconds_between_cores(found: Iterable[Collective], tpu_slice: Slice) -> floa
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ErrorSpread:
-    """How far estimates were from published speeds that they were not fitted to."""
+    """The distance of estimates from published speeds to which they were not fitted."""
 
     results: int  # all published results
-    held_out: int  # those that nothing was fitted to; the values below are about these
+    held_out: int  # those to which nothing was fitted; the values below are about these
     low: float  # the 10 % quantile of (estimate - published) / published
     median: float  # the median error
     high: float  # the 90 % quantile
@@ -153,12 +153,12 @@ class OpTime:
 
     @property
     def seconds(self) -> float:
-        """One run, with the way to the next kernel."""
+        """The time of one run, including the way to the next kernel."""
         return max(self.compute_seconds, self.memory_seconds, self.link_seconds) + KERNEL_SECONDS
 
     @property
     def limited_by(self) -> str:
-        """`"compute"`, `"memory"`, `"collectives"`, or `"launch"` where it moves nothing."""
+        """`"compute"`, `"memory"`, `"collectives"`, or `"launch"` if it moves nothing."""
         parts = {
             "compute": self.compute_seconds,
             "memory": self.memory_seconds,
@@ -174,12 +174,12 @@ class Estimate:
 
     compute_seconds: float  # in kernels that the matrix units limit
     memory_seconds: float  # in kernels that HBM limits, and in copies that nothing hides
-    # In collectives that nothing hides; over several slices, with what goes over the network between them, at its
+    # In collectives that nothing hides; over several slices, including the traffic on the network between them, at its
     # full rate.
     collective_seconds: float
     launch_seconds: float  # from one kernel to the next
     unknown_loops: int = 0  # loops that count once because their number of runs depends on data
-    rows: int | None = None  # rows of the step over all replicas, or `None` where that is not known
+    rows: int | None = None  # rows of the step over all replicas; `None` if unknown
 
     @property
     def step_seconds(self) -> float:
@@ -193,7 +193,7 @@ class Estimate:
 
     @property
     def examples_per_second(self) -> float | None:
-        """Rows of a second over the whole slice; `None` where unknown."""
+        """Rows per second over the whole slice; `None` if unknown."""
         if self.rows is None or not self.step_seconds:
             return None
         return self.rows / self.step_seconds
@@ -216,7 +216,7 @@ def time_ops(costs: Sequence[OpCost], tpu_slice: Slice, *, num_replicas: int) ->
             cost=cost,
             compute_seconds=cost.flops / flops,
             memory_seconds=cost.hbm_bytes / memory,
-            # As the bound has it: 2 (c - 1) / c of the bytes leave each of c chips.
+            # As in the bound: 2 (c - 1) / c of the bytes leave each of c chips.
             link_seconds=2 * (chips - 1) / chips * cost.collective_bytes / links,
         )
         for cost in costs
@@ -248,7 +248,7 @@ def estimate(
         longest = max(op.compute_seconds, op.memory_seconds, op.link_seconds)
         idle_memory += runs * (longest - op.memory_seconds)
         idle_links += runs * (longest - op.link_seconds)
-        # An op counts whole for what limits it, so that the parts add up to the step's time.
+        # An op counts completely for its limit, so the parts add up to the step's time.
         if op.link_seconds == longest:
             links += runs * longest
         elif op.compute_seconds == longest:
@@ -258,7 +258,7 @@ def estimate(
     return Estimate(
         compute_seconds=compute,
         memory_seconds=memory + max(0.0, copied - idle_memory),
-        # What goes over the network is none of the compiled program's; it waits for the step's gradients.
+        # The network's traffic is not part of the compiled program; it waits for the step's gradients.
         collective_seconds=links
         + max(0.0, sent - idle_links)
         + seconds_at_least(network_bytes, tpu_slice),
@@ -268,7 +268,7 @@ def estimate(
     )
 
 
-# Several slices are joined by the data center's network. Each holds whole copies of the model, so that only the sums
+# Several slices are joined by the data center's network. Each holds whole copies of the model, so only the sums
 # over all replicas cross it. A slice sums among its own chips first; then no way of summing n bytes over s slices lets
 # each send less than 2 (s - 1) / s of them, which the network adapters of all its machines send at once.
 
@@ -278,10 +278,10 @@ def check_slices(tpu_slice: Slice, num_slices: int) -> None:
 
     Args:
         tpu_slice: One of them.
-        num_slices: How many.
+        num_slices: Their number.
 
     Raises:
-        ValueError: If it is not positive, or nothing is known of the network between them.
+        ValueError: If it is not positive, or the network between them is unknown.
     """
     if num_slices < 1:
         raise ValueError(f"num_slices={num_slices} must be at least 1.")
@@ -300,7 +300,7 @@ def bytes_sent(collective_bytes: float, *, num_cores_per_replica: int, num_slice
 
 
 def seconds_at_least(sent: float, tpu_slice: Slice) -> float:
-    """Returns how long a slice takes to send bytes to others, all its machines at once."""
+    """Returns the time in which a slice can send bytes to others, all its machines at once."""
     if not sent:
         return 0.0
     assert tpu_slice.chip.dcn_gbit_per_s is not None  # check_slices

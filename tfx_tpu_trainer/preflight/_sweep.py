@@ -45,17 +45,17 @@ class SweepEntry:
 
     tpu: str  # the slice, such as `"v5e:2x4"`
     batch_size: int  # rows of a step over all replicas
-    # `"fits"`; `"too large"` where it needs more HBM than there is, or where the compiler gave up on it; `"failed"`
-    # where it does not compile at any size; `"skipped"` after a larger one that fits or has failed; `"not divisible"`
-    # by the replicas.
+    # `"fits"`; `"too large"` if it needs more HBM than there is, or the compiler gave up on it; `"failed"` if it does
+    # not compile at any size; `"skipped"` after a larger one that fits or has failed; `"not divisible"` by the
+    # replicas.
     outcome: Outcome
-    detail: str  # need and limit, or what is wrong
+    detail: str  # need and limit, or the problem
     report: PreflightReport | None = None  # the report, if it was compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepRow:
-    """A slice with one way of having it."""
+    """A slice, and one way to get it."""
 
     tpu: str
     entry: SweepEntry  # of the largest batch that fits, or of the smallest that does not
@@ -85,8 +85,8 @@ class Sweep:
         model: Name of the model.
         steps: Names of the steps that had to fit.
         entries: By slice, largest batch size first.
-        length: How long the training is, or `None`: then no slice is chosen.
-        prices: What chips cost, or `None`: then chip hours are counted.
+        length: The length of the training; `None` to choose no slice.
+        prices: The prices of chips; `None` to count chip hours.
         deadline: Seconds that the training may take, or `None`.
         start_up_seconds: How long a slice is paid for before the first step.
         preempted_every: How often a Spot slice is taken away at the slow end, in seconds.
@@ -119,7 +119,7 @@ class Sweep:
 
     @functools.cached_property
     def costs(self) -> tuple[TrainingCost, ...]:
-        """The training's time and price, for each slice that its batch fits and each way of having it."""
+        """The training's time and price, for each slice that its batch fits and each way to get it."""
         if self.length is None or "train" not in self.steps:
             return ()
         prices = self.prices or _CHIP_HOURS
@@ -147,7 +147,7 @@ class Sweep:
 
     @property
     def rows(self) -> tuple[SweepRow, ...]:
-        """One row for each slice and each way of having it."""
+        """One row for each slice and each way to get it."""
         rows = []
         for tpu in self.largest:
             costs: list[TrainingCost | None] = [each for each in self.costs if each.tpu == tpu]
@@ -170,14 +170,14 @@ class Sweep:
 
     @property
     def missed(self) -> str:
-        """Why no slice is chosen: the nearest one and what would have to change; empty if one is."""
+        """Why no slice is chosen: the nearest one and what would have to change; empty if one is chosen."""
         if self.choice is not None:
             return ""
         if not self.costs:
             entry = min(self.entries, key=_share_needed)
             return (
                 f"The model trains on none of these slices. The nearest is {entry.tpu} with {entry.batch_size:,} rows "
-                f"({entry.detail}): give other batch sizes by --batch_size, or other slices by --tpu."
+                f"({entry.detail}): give other batch sizes with --batch_size, or other slices with --tpu."
             )
         assert self.deadline is not None and self.length is not None
         nearest = min(self.costs, key=lambda each: each.latest_seconds)
@@ -193,7 +193,7 @@ class Sweep:
         return (
             f"No slice finishes within {duration_text(self.deadline)}. The nearest is {nearest.name}, which takes "
             f"{duration_text(nearest.latest_seconds)} at the slow end: give --deadline "
-            f"{math.ceil(nearest.latest_seconds / 60)}m, faster slices by --tpu, or {shorter}."
+            f"{math.ceil(nearest.latest_seconds / 60)}m, faster slices with --tpu, or {shorter}."
         )
 
     def _entry_of(self, tpu: str) -> SweepEntry:
@@ -260,20 +260,20 @@ def sweep(
 ) -> Iterator[SweepEntry]:
     """Finds the largest batch size that fits each slice.
 
-    It compiles from the largest on and stops at the first that fits: smaller ones fit as well.
+    It compiles from the largest on and stops at the first that fits, since smaller ones fit, too.
 
     Args:
-        model: What is compiled.
+        model: The model to compile.
         tpus: Names of slices, such as `"v5e:2x4"`.
         batch_sizes: Rows of a step, over all replicas.
-        steps: Steps that have to fit. Defaults to training.
+        steps: Steps that must fit. Defaults to training.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
 
     Yields:
         An entry for each slice and batch size, as soon as it is known.
 
     Raises:
-        ValueError: If there is no such slice, or from the model's own functions.
+        ValueError: If a slice does not exist, or from the model's own functions.
         PreflightUnavailableError: If no TPU compiler is available, or it lacks a slice.
     """
     specs = {spec.tpu_slice.name: spec for spec in map(TpuSpec.read, tpus)}

@@ -59,15 +59,15 @@ def print_report(report: PreflightReport, console: Console | None = None) -> Non
 
     Args:
         report: The report.
-        console: Where to. Defaults to `None`: the standard output, 120 columns wide where that is
-            no terminal.
+        console: The console to print on. Defaults to `None`: the standard output, 120 columns wide if it is not a
+            terminal.
     """
     console = console or standard_output()
     console.print(render_text(report))
 
 
 def render_text(report: PreflightReport) -> RenderableType:
-    """Returns a report as something that rich prints."""
+    """Returns a report as a renderable of rich."""
     replicas = f"{report.num_replicas} replica{'s' if report.num_replicas > 1 else ''}"
     if report.num_cores_per_replica > 1:
         replicas += f" of {report.num_cores_per_replica} cores"
@@ -83,7 +83,7 @@ def render_text(report: PreflightReport) -> RenderableType:
 
 
 def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> RenderableType:
-    """Returns what a training costs on some slices as something that rich prints.
+    """Returns the costs of a training on some slices as a renderable of rich.
 
     Args:
         costs: The slices.
@@ -118,7 +118,7 @@ def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> Re
 
 
 def render_sweep(found: Sweep) -> RenderableType:
-    """Returns a sweep as something that rich prints.
+    """Returns a sweep as a renderable of rich.
 
     Args:
         found: The sweep.
@@ -132,7 +132,7 @@ def render_sweep(found: Sweep) -> RenderableType:
         row = (entry.tpu, f"{entry.batch_size:,}", entry.outcome, entry.detail)
         table.add_row(*map(Text, row))
     parts: list[RenderableType] = [table]
-    # With one size per slice the table has it already.
+    # With one size per slice the table already has it.
     if len(found.entries) > len(found.largest):
         parts.append(Text("Largest batch of the list that fits:", style="bold"))
         parts += [

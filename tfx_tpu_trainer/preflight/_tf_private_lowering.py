@@ -1,4 +1,4 @@
-"""The private TensorFlow names that lowering a graph to HLO cannot do without.
+"""The private TensorFlow names that lowering a graph to HLO needs.
 
 | name | why | if it goes away |
 |---|---|---|

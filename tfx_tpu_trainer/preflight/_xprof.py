@@ -1,13 +1,11 @@
 """Writes a step's compiled program as a profile for XProf, without a TPU and without a run.
 
-XProf (`pip install xprof`, `xprof --logdir DIR`; or TensorBoard with its profile plug-in) reads a
-folder of a run with two kinds of files. `NAME.hlo_proto.pb` is the optimized program with its buffer
-assignment, as libtpu dumps it: the graph viewer draws the one, the memory viewer the other.
-`preflight.xplane.pb` holds the program again, by which XProf knows that there is one, and events on a
-device's lines: here the kernels of the program, one after the other, each with its estimated time
-(`_step_time.py`), its operations and bytes, the TensorFlow op that it comes from and that op's line in
-the model. XProf computes its op tables and its roofline from them. A kernel of a loop is one event, as
-long as all its runs together.
+XProf (`pip install xprof`, `xprof --logdir DIR`; or TensorBoard with its profile plug-in) reads a folder of a run with
+two kinds of files. `NAME.hlo_proto.pb` is the optimized program with its buffer assignment, as libtpu dumps it: the
+graph viewer draws the one, the memory viewer the other. `preflight.xplane.pb` contains the program again, in which
+XProf looks for it, and events on a device's lines: here the kernels of the program, one after the other, each with its
+estimated time (`_step_time.py`), its operations and bytes, its TensorFlow op and that op's line in the model. XProf
+computes its op tables and its roofline from them. A kernel in a loop is one event, as long as all its runs together.
 """
 
 import os
@@ -160,7 +158,7 @@ class _Plane:
 
 
 def _category(op: OpTime) -> str:
-    """Names a kernel's category as a TPU's profile does, by which XProf groups its tables."""
+    """Names a kernel's category as in a TPU's profile; XProf groups its tables by it."""
     cost = op.cost
     if cost.opcode != "fusion":
         return cost.opcode

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf import message
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer.estimator.extending import (
@@ -19,30 +20,154 @@ from tfx_tpu_trainer.estimator.extending import (
     all_nodes,
     graph_nodes,
     ops_on_tpu,
+    tensor_names,
 )
 from tfx_tpu_trainer.serving._comparison import Finding, difference
-from tfx_tpu_trainer.serving._inspect import (
-    SignatureDescription,
-    describe_meta_graph,
-    needed_nodes,
-)
+from tfx_tpu_trainer.serving._inspect import SignatureDescription, describe_meta_graph, needed_nodes
 from tfx_tpu_trainer.serving._requests import RequestError, read_warmup, request_inputs
-from tfx_tpu_trainer.serving._saved_model_file import meta_graph_with, read_saved_model
+from tfx_tpu_trainer.serving._saved_model_file import VARIABLES, meta_graph_with, read_saved_model
 from tfx_tpu_trainer.serving._server_config import TPU_BATCHING
-from tfx_tpu_trainer.serving._tpu_on_cpu import Answer, on_cpu, served
 
 v1 = tf.compat.v1
-
 Inputs = Mapping[str, np.ndarray]
 
 SAME_BATCH = 1e-6
-"""How far answers to the same batch may be apart, as a part of an output's largest absolute value."""
+"""The largest difference of answers to the same batch, relative to an output's largest absolute value."""
+
+Answer = Callable[[str, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+"""Answers a request to a signature."""
+
+_INIT_OP = "__saved_model_init_op"
+
+# Op -> the attribute with its number of copies, if it has one. On one core, these ops pass on their first input; an
+# export runs each request on one core.
+_PASSES_ON = {
+    "CrossReplicaSum": None,
+    "TPUPartitionedInput": "N",
+    "TPUReplicatedInput": "N",
+    "TPUReplicatedOutput": "num_replicas",
+    "XlaAllReduce": None,
+    "XlaSharding": None,
+}
+
+# Op -> the constant that replaces it: the number of the core, and the compiler's (empty) error.
+_CONSTANTS = {"TPUCompilationResult": b"", "TPUOrdinalSelector": np.zeros(1, np.int32)}
+# Op -> the name of its result inside a function; that of Identity and Const is `output`.
+_RENAMED = {"TPUOrdinalSelector": "device_ordinals", "TPUReplicatedOutput": "outputs"}
+
+
+def on_cpu(meta_graph: v1.MetaGraphDef) -> v1.MetaGraphDef:
+    """Returns a copy of a metagraph that runs on a CPU, as far as its TPU-only ops are known.
+
+    Marks for the TPU's compiler and devices are dropped, so `outside_compilation` has no effect. Batches are made
+    and padded as before, but none waits for further requests. An unknown op stays unchanged; TensorFlow names it when
+    it has to run.
+    """
+    copy = v1.MetaGraphDef()
+    copy.CopyFrom(meta_graph)
+    for node in copy.graph_def.node:
+        _translate(node)
+    for function in copy.graph_def.library.function:
+        renamed = {}
+        for node in function.node_def:
+            if node.op in _RENAMED:
+                renamed[f"{node.name}:{_RENAMED[node.op]}:0"] = f"{node.name}:output:0"
+            _translate(node)
+        for node in function.node_def:
+            for place, source in enumerate(node.input):
+                node.input[place] = renamed.get(source, source)
+        for name, source in function.ret.items():
+            function.ret[name] = renamed.get(source, source)
+    return copy
+
+
+def _translate(node: v1.NodeDef) -> None:
+    node.device = ""
+    for name in [name for name in node.attr if name.startswith(("_tpu", "_xla"))]:
+        del node.attr[name]
+    if node.op == "TPUPartitionedCall":
+        node.op = "StatefulPartitionedCall"
+        del node.input[len(node.attr["Tin"].list.type)]  # the core's number
+        node.attr.pop("autotuner_thresh", None)
+    elif node.op == "BatchFunction":
+        node.attr["batch_timeout_micros"].i = 0
+    elif node.op == "TPUReplicateMetadata":
+        node.op = "NoOp"
+        node.attr.clear()
+    elif node.op in _CONSTANTS:
+        value = tf.make_tensor_proto(_CONSTANTS[node.op])
+        node.op = "Const"
+        node.attr["dtype"].type = value.dtype
+        node.attr["value"].tensor.CopyFrom(value)
+    elif node.op in _PASSES_ON:
+        count = _PASSES_ON[node.op]
+        if count is None or node.attr[count].i == 1:
+            node.op = "Identity"
+            kept = [name for at, name in enumerate(node.input) if at == 0 or name.startswith("^")]
+            node.input[:] = kept
+            for name in [name for name in node.attr if name != "T"]:
+                del node.attr[name]
+
+
+@contextlib.contextmanager
+def served(path: str, meta_graph: v1.MetaGraphDef) -> Iterator[Answer]:
+    """Yields a function that answers requests by a metagraph in memory, with a SavedModel's variables and assets."""
+    config = v1.ConfigProto()
+    # Ops that no signature needs may have no kernel here.
+    config.graph_options.place_pruned_graph = True
+    # The optimizer would rewrite each graph differently, and so round differently.
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    with contextlib.closing(v1.Session(graph=tf.Graph(), config=config)) as session:
+        with session.graph.as_default():
+            saver = v1.train.import_meta_graph(meta_graph)
+            prefix = os.path.join(path, VARIABLES)
+            if saver is not None and tf.io.gfile.exists(f"{prefix}.index"):
+                saver.restore(session, prefix)
+            session.run(_init_ops(meta_graph), _assets(path, meta_graph))
+
+        def answer(name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            signature = meta_graph.signature_def[name]
+            outputs = {
+                key if info.name else f"{key} ({number})": tensor
+                for key, info in signature.outputs.items()
+                for number, tensor in enumerate(tensor_names(info))
+            }
+            return session.run(
+                outputs, {signature.inputs[key].name: value for key, value in inputs.items()}
+            )
+
+        yield answer
+
+
+def _init_ops(meta_graph: v1.MetaGraphDef) -> list[Any]:
+    """Returns the op that fills an imported metagraph's tables."""
+    if _INIT_OP in meta_graph.signature_def:
+        info = meta_graph.signature_def[_INIT_OP].outputs[_INIT_OP]
+        return [v1.get_default_graph().as_graph_element(info.name)]
+    for key in (v1.saved_model.MAIN_OP_KEY, v1.saved_model.LEGACY_INIT_OP_KEY):
+        if found := v1.get_collection(key):
+            return list(found)
+    return []
+
+
+def _assets(path: str, meta_graph: v1.MetaGraphDef) -> dict[str, str]:
+    """Returns file name tensors, each with its file in the SavedModel's folder."""
+    files = list(meta_graph.asset_file_def)
+    key = tf.saved_model.ASSETS_KEY
+    if not files and key in meta_graph.collection_def:
+        for packed in meta_graph.collection_def[key].any_list.value:
+            files.append(meta_graph_pb2.AssetFileDef())
+            packed.Unpack(files[-1])
+    return {
+        file.tensor_info.name: os.path.join(path, tf.saved_model.ASSETS_DIRECTORY, file.filename)
+        for file in files
+    }
+
+
 # Other batches sum in another order, which shows in 8 or 11 fraction bits.
 _OTHER_BATCH, _OTHER_BATCH_HALF = 1e-5, 1e-2
 _HALF = frozenset({tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum})
-
 _NO_KERNEL = re.compile(r"No OpKernel was registered to support Op '(\w+)'|No registered '(\w+)'")
-
 _MADE_UP_ROWS = 3
 
 
@@ -55,7 +180,7 @@ class _Request(NamedTuple):
 
     signature: str
     inputs: Inputs
-    rows: int | None  # Their number; `None` if the inputs disagree on it.
+    rows: int | None  # Their number; `None` if the inputs disagree.
     padded: int | None = None  # The size to which the batch is padded for the TPU.
 
     def __str__(self) -> str:
@@ -72,19 +197,19 @@ def compare_graphs(
 ) -> Finding:
     """Compares the answers of a SavedModel's metagraph for TPU hosts, run on this CPU, with those for CPU hosts.
 
-    TPU-only ops become what they mean on one core. A batch of all rows is asked for, and for each size that batches
-    are padded to (the model's own, or 8, 32 and 128 as a server pads them) a batch that is too small for it.
+    TPU-only ops are replaced by their meaning on one core. One request has all rows; further ones are too small for
+    each size to which batches are padded (the model's own, or a server's 8, 32 and 128).
 
     Args:
         path: The SavedModel.
         inputs: Signature name -> input name -> array.
-        relative_tolerance: How far answers to the same batch may be apart, as a part of the largest absolute value
-            of an output. Defaults to 1e-6. Batches of other sizes may be 1e-5 apart, or 1e-2 where the model computes
-            with bfloat16 or float16.
+        relative_tolerance: The largest difference between answers to the same batch, relative to the largest absolute
+            value of an output. Defaults to 1e-6. Batches of other sizes may differ by 1e-5, or by 1e-2 if the model
+            computes in bfloat16 or float16.
 
     Returns:
-        "passed" where all answers are alike; "failed" where one isn't, or can't be given; "not run" where a metagraph
-        or rows are missing, or an op runs only on a TPU. The detail names the largest difference and where it is.
+        "passed" if all answers agree; "failed" if one does not, or can't be computed; "not run" if a metagraph or rows
+        are missing, or an op runs only on a TPU. The detail names the largest difference and its place.
     """
     path = os.fsdecode(path)
     saved_model = read_saved_model(path)
@@ -171,7 +296,7 @@ def _by_batch(name: str, given: Inputs, count: int, batching: _Batching) -> Iter
     whole = count - left + next(size for size in (0, *batching.sizes) if size >= left)
     yield _Request(name, _rows(given, np.arange(whole) % count), whole)
     for before, size in zip((0, *batching.sizes), batching.sizes, strict=False):
-        # At least three rows, so that copies of one of them change a mean.
+        # At least three rows, so copies of one of them change a mean.
         rows = min(max(before + 1, 3), size - 1)
         if 0 < rows <= count:
             yield _Request(name, _rows(given, np.arange(rows)), rows, size)
@@ -182,7 +307,7 @@ def _rows(inputs: Inputs, at: np.ndarray) -> Inputs:
 
 
 def _padded(request: _Request) -> _Request:
-    """Pads a request as a server does: with copies of a row."""
+    """Pads a request like a server: with copies of a row."""
     if request.rows is None or request.padded is None:
         return request
     at = np.arange(request.padded)
@@ -234,7 +359,7 @@ def _compare(
             output = of_tpu[key]
             if request.padded and not batches_itself:
                 if not output.ndim or len(output) != request.padded:
-                    continue  # No server can tell its rows apart.
+                    continue  # No server can distinguish its rows.
                 output = output[: request.rows]
             found = difference(output, value, tolerances[other_batch])
             place = f"{request.signature}[{key!r}], row {found.row}"
@@ -259,18 +384,18 @@ def _compare(
 def inputs_to_ask(
     path: str | bytes | os.PathLike[str], examples: Sequence[bytes] = ()
 ) -> dict[str, Inputs]:
-    """Makes requests to the metagraph for TPU hosts, for a model that nobody has rows of.
+    """Makes requests to the metagraph for TPU hosts, for a model without available rows.
 
     Args:
         path: The SavedModel.
-        examples: Serialized tf.Examples. Defaults to none: then the largest of its warm-up requests is taken, and
-            numbers are made up for signatures that take numbers only.
+        examples: Serialized tf.Examples. Defaults to none: the largest of its warm-up requests is used, and numbers are
+            made up for signatures that take only numbers.
 
     Returns:
-        Signature name -> input name -> array; no entry for a signature that there are no rows for.
+        Signature name -> input name -> array; no entry for a signature without rows.
 
     Raises:
-        ValueError: The rows are not tf.Examples, or the warm-up requests can't be read.
+        ValueError: If the rows are not tf.Examples, or the warm-up requests can't be read.
     """
     meta_graph = meta_graph_with(read_saved_model(path), TPU_TAGS)
     signatures = {} if meta_graph is None else describe_meta_graph(meta_graph).signatures

@@ -52,10 +52,10 @@ class Check:
     """One check.
 
     Attributes:
-        name: What was checked, for instance "serve: answers as the estimator predicts".
+        name: Its name, for example "serve: answers as the estimator predicts".
         outcome: "passed", "failed", or "not run" if it could not be checked.
-        detail: What was found, in one line; the reason where it has not passed.
-        seconds: How long it took.
+        detail: The result in one line; the reason if it has not passed.
+        seconds: Its duration.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ServingCheck:
     Attributes:
         checks: The checks, in the order in which they were made. Later kinds of checks (compiling
             for a TPU) are further entries.
-        latencies: How long its `serve` metagraph took to answer; empty if that was not measured.
+        latencies: The answer times of its `serve` metagraph; empty if they were not measured.
     """
 
     checks: tuple[Check, ...]
@@ -88,7 +88,7 @@ class ServingCheck:
         return tuple(check for check in self.checks if check.outcome == "failed")
 
     def summary(self) -> str:
-        """Returns in one line what failed, or that nothing did."""
+        """Returns one line: the failures, or that there is none."""
         if self.failures:
             said = "; ".join(f"{check.name}: {check.detail}" for check in self.failures)
         else:
@@ -109,13 +109,13 @@ class ServingCheck:
         """Restores the report that `to_json` wrote."""
         return cls(
             tuple(Check(**check) for check in values["checks"]),
-            # The first versions' reports have none.
+            # Reports of the first versions have no latencies.
             tuple(Latency(**latency) for latency in values.get("latencies", ())),
         )
 
 
 def write_serving_check(model_uri: str, report: ServingCheck) -> str:
-    """Writes a report beside the model, whole or not at all.
+    """Writes a report next to the model, whole or not at all.
 
     Args:
         model_uri: Root of the Model artifact.
@@ -136,10 +136,10 @@ def read_serving_check(model_uri: str) -> ServingCheck | None:
         model_uri: Root of the Model artifact.
 
     Returns:
-        The report, `None` if there is none.
+        The report; `None` if there is none.
 
     Raises:
-        ValueError: The file is not such a report.
+        ValueError: If the file is not a report of a serving check.
     """
     path = os.path.join(model_uri, CHECK_FILE)
     if not tf.io.gfile.exists(path):
@@ -178,11 +178,11 @@ def check_saved_model(
     process: FreshProcess | None = None,
     further_checks: Mapping[str, Callable[[], Finding]] | None = None,
 ) -> ServingCheck:
-    """Checks what can be checked of a SavedModel without a server and without a TPU.
+    """Checks a SavedModel as far as possible without a server and without a TPU.
 
-    The `serve` metagraph is loaded in a fresh process, answers the sample and is compared with its
-    predictions. The `serve`, `tpu` metagraph is loaded there too, answers as far as a CPU can run it,
-    is compared with `serve`, and then looked through op by op.
+    The `serve` metagraph is loaded in a fresh process and answers the sample, and the answers are compared with the
+    sample's predictions. The `serve`, `tpu` metagraph is loaded there, too, answers as far as a CPU can run it, is
+    compared with `serve`, and is then examined op by op.
 
     Examples:
         >>> from tfx_tpu_trainer.serving import check_saved_model
@@ -198,28 +198,26 @@ def check_saved_model(
 
     Args:
         path: The SavedModel.
-        sample: Rows to serve, or `None`: then the `serve` metagraph is only loaded. Or a function that
-            returns them, or says in a line why there are none: it is called here, in the caller's thread,
-            while what needs no rows is checked.
-        no_sample_because: What the report says where `sample` is `None`.
-        whole_model_on_tpu: Whether the exporter has put all of the model on the TPU (version 1), so
-            that nothing of it may stand outside but by `outside_compilation`. With version 2 the
-            model decides.
-        relative_tolerance: How far an answer may be from the prediction, as a part of the largest
+        sample: Rows to serve; `None` to only load the `serve` metagraph; or a function that returns rows, or a line
+            with the reason why there are none. The function is called in the caller's thread while checks that need no
+            rows run.
+        no_sample_because: The reason in the report if `sample` is `None`.
+        whole_model_on_tpu: Whether the exporter has put all of the model on the TPU (version 1), so only
+            `outside_compilation` may keep a part of it outside. With version 2 the model decides.
+        relative_tolerance: The largest difference between an answer and the prediction, relative to the largest
             absolute value of that output over all rows.
         timeout_seconds: Seconds for a process.
-        process: A process of `LOADING_PROCESS` that has been started already, as its imports take
-            most of the time. Defaults to `None`: one is started here.
-        further_checks: Name -> check of the `serve`, `tpu` metagraph that takes more than this
-            package knows, such as a compiler. Not called where there is no such metagraph.
-            Defaults to none.
+        process: A process of `LOADING_PROCESS` that has been started already, since its imports take most of the time.
+            Defaults to `None`: one is started here.
+        further_checks: Name -> check of the `serve`, `tpu` metagraph that needs other packages, such as a compiler. Not
+            called without such a metagraph. Defaults to none.
 
     Returns:
         The report. A broken model is reported, not raised.
 
     Raises:
-        FileNotFoundError: There is no SavedModel.
-        ValueError: The file is not a SavedModel.
+        FileNotFoundError: If there is no SavedModel.
+        ValueError: If the file is not a SavedModel.
     """
     path = os.fsdecode(path)
     saved_model = read_saved_model(path)
@@ -300,13 +298,12 @@ def _timed(name: str, check: Callable[[], Finding]) -> Check:
 
 
 def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
-    """Goes through the metagraph op by op.
+    """Checks the places of a metagraph's ops.
 
     Args:
-        placement: Where its ops run.
-        whole_model: Whether the exporter has put all of the model on the TPU (version 1), so that
-            nothing of it may stand outside but by `outside_compilation`. With version 2 the model
-            decides.
+        placement: The places of its ops.
+        whole_model: Whether the exporter has put all of the model on the TPU (version 1), so only
+            `outside_compilation` may keep a part of it outside. With version 2 the model decides.
     """
     if placement.refused:
         return Finding(
@@ -331,7 +328,7 @@ def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
     return Finding(
         "passed",
         f"{placement.num_on_tpu} ops on the TPU, {kept} outside of the compilation, "
-        f"{sum(placement.before.values())} before it, {len(outside)} after it or beside it",
+        f"{sum(placement.before.values())} before it, {len(outside)} after it or next to it",
     )
 
 

@@ -15,11 +15,11 @@ Answers = Mapping[str, Mapping[str, np.ndarray]]
 
 
 class Finding(NamedTuple):
-    """What one check says.
+    """The result of one check.
 
     Attributes:
         outcome: "passed", "failed", or "not run" if it could not be checked.
-        detail: What was found, in one line; the reason where it has not passed.
+        detail: The result in one line; the reason if it has not passed.
     """
 
     outcome: Outcome
@@ -38,9 +38,9 @@ def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: 
     """Compares each output that has the name of a prediction with it.
 
     Args:
-        answers: What the model answered.
-        predictions: Output name -> what it should have.
-        tolerance: As of `difference`.
+        answers: The model's answers.
+        predictions: Output name -> expected value.
+        tolerance: As in `difference`.
     """
     compared = []
     worst = 0.0
@@ -70,14 +70,14 @@ def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: 
 def difference(answer: np.ndarray, expected: np.ndarray, tolerance: float) -> Difference:
     """Compares one output.
 
-    Numbers may differ by a part of the largest absolute value of that output over all rows: one
-    row's small value is the difference of large ones, which are rounded. NaN equals NaN, and an
-    infinity itself. Everything else must be the same.
+    Numbers may differ by a fraction of the largest absolute value of that output over all rows, since a row's small
+    value may be the difference of large, rounded ones. NaN equals NaN, and an infinity equals itself. Everything else
+    must be the same.
 
     Args:
-        answer: What was answered.
-        expected: What should have been.
-        tolerance: The part.
+        answer: The answer.
+        expected: The expected answer.
+        tolerance: The fraction.
     """
     number = np.issubdtype(expected.dtype, np.number)
     if answer.shape == expected.shape and not number:
@@ -121,7 +121,7 @@ def _largest(answer: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
 
 def _as_bytes(values: np.ndarray) -> list[bytes]:
-    # Text may be objects on one side and fixed-width bytes on the other; booleans compare, too.
+    # Text may be objects on one side and fixed-width bytes on the other; booleans are compared, too.
     return [tf.compat.as_bytes(str(v) if isinstance(v, np.bool_) else v) for v in values.ravel()]
 
 

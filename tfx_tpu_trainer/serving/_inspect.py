@@ -1,4 +1,4 @@
-"""Reads from a metagraph's proto what it holds and where each op would run, without loading it."""
+"""Reads a metagraph's contents, and where each op would run, from its proto, without loading it."""
 
 import collections
 import dataclasses
@@ -22,7 +22,7 @@ _INTERNAL_SIGNATURE_PREFIX = "__saved_model"
 _CALL = "TPUPartitionedCall"
 _BATCHES = "BatchFunction"
 
-# These pass values on, or hold their places: no work that a TPU could take over.
+# These pass on values, or mark places: no work for a TPU.
 _NO_WORK = frozenset(
     {"Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault"}
     | {"VarHandleOp", _BATCHES, *ops_on_tpu.SCAFFOLDING}
@@ -33,8 +33,8 @@ class TensorDescription(NamedTuple):
     """A signature's input or output.
 
     Attributes:
-        dtype: as TensorFlow names it, for instance "float32" or "string".
-        shape: one entry for each axis, None where it is open; None if even the rank is unknown.
+        dtype: TensorFlow's name of the type, for example "float32" or "string".
+        shape: one entry for each axis, None for an open one; None if even the rank is unknown.
     """
 
     dtype: str
@@ -55,7 +55,7 @@ class SignatureDescription:
     Attributes:
         inputs: key -> dtype and shape.
         outputs: key -> dtype and shape.
-        method_name: what TensorFlow Serving goes by, as "tensorflow/serving/predict".
+        method_name: TensorFlow Serving's method, such as "tensorflow/serving/predict".
     """
 
     inputs: Mapping[str, TensorDescription]
@@ -68,10 +68,10 @@ class MetaGraphDescription:
     """One metagraph of a SavedModel.
 
     Attributes:
-        tags: the tags it is loaded by, sorted.
+        tags: the tags by which it is loaded, sorted.
         signatures: name -> signature.
-        num_ops: number of nodes, those in its functions included.
-        tpu_ops: op types in it that only a TPU host runs, sorted.
+        num_ops: number of nodes, including those in its functions.
+        tpu_ops: its op types that only a TPU host runs, sorted.
     """
 
     tags: tuple[str, ...]
@@ -106,11 +106,11 @@ def describe_saved_model(path: str | bytes | os.PathLike[str]) -> tuple[MetaGrap
         path: folder with `saved_model.pb` or `saved_model.pbtxt`.
 
     Returns:
-        One description a metagraph, in the file's order.
+        One description per metagraph, in the file's order.
 
     Raises:
-        FileNotFoundError: no such folder, or no SavedModel in it.
-        ValueError: the file is not a SavedModel.
+        FileNotFoundError: If the folder does not exist or has no SavedModel.
+        ValueError: If the file is not a SavedModel.
     """
     return tuple(
         describe_meta_graph(meta_graph) for meta_graph in read_saved_model(path).meta_graphs
@@ -164,19 +164,18 @@ def _shape(shape: Any) -> tuple[int | None, ...] | None:
 class OpPlacement:
     """The ops that a metagraph's signatures compute with, by the place where they run.
 
-    Ops of a function count once in each place from which it is called; variables, saving, restoring
-    and passing a value on do not count.
+    Ops of a function count once for each place from which it is called; variables, saving, restoring and passing on a
+    value do not count.
 
     Attributes:
         on_tpu: Number of nodes of each op type that the TPU runs.
-        outside_compilation: The same of those that the model keeps on the host by
-            `outside_compilation`.
-        before: The same of those on the host that feed the TPU computation, or pass it by: the
-            receiver's parsing, Transform's graph.
-        after: Nodes on the host that work on what came from the TPU, as `op 'name'`.
+        outside_compilation: The same for those that the model keeps on the host by `outside_compilation`.
+        before: The same for those on the host that feed or bypass the TPU computation: the receiver's parsing,
+            Transform's graph.
+        after: Nodes on the host that work on the TPU's results, as `op 'name'`.
         beside: Nodes on the host in the function that the TPU call runs, as `op 'name'`.
-        refused: Nodes on the TPU that no TPU can run, as `op 'name' which ...`.
-        batch_sizes: The sizes that the model's own batching pads batches up to.
+        refused: Nodes on the TPU that TPUs can't run, as `op 'name' which ...`.
+        batch_sizes: The sizes to which the model's own batching pads batches.
     """
 
     on_tpu: Mapping[str, int]
@@ -200,11 +199,10 @@ class OpPlacement:
 
 
 def place_ops(meta_graph: tf.compat.v1.MetaGraphDef) -> OpPlacement:
-    """Finds out where the ops of a metagraph run.
+    """Finds where the ops of a metagraph run.
 
     Args:
-        meta_graph: A metagraph of a SavedModel's proto. Where it has signatures, only what they
-            need counts.
+        meta_graph: A metagraph of a SavedModel's proto. If it has signatures, only the ops that they need count.
 
     Returns:
         The placement; without a TPU computation all ops are `before` it.

@@ -2,11 +2,11 @@
 
 The fresh process runs this module's `main` with MODEL REQUESTS ANSWERS TAGS BOTH FINDING. REQUESTS is a TFRecord file
 of PredictionLogs (a warm-up file is one), which the `serve` metagraph answers; ANSWERS becomes a file of
-PredictResponses in the same order, and ANSWERS.json says how long the answers took. TAGS name another metagraph, whose
-graph is loaded without running it: TensorFlow then has checked every node, its op, attributes, types and shapes, and
-the functions that it calls. BOTH is a TFRecord file of requests that both metagraphs then answer, the one for TPU hosts
-as a CPU can run it. FINDING is an empty file until they have, then the JSON of how they compare. REQUESTS, TAGS or BOTH
-is empty where that part isn't wanted.
+PredictResponses in the same order, and ANSWERS.json has the answer times. TAGS name another metagraph, whose graph is
+loaded without running it, which makes TensorFlow check every node with its op, attributes, types, shapes and called
+functions. BOTH is a TFRecord file of requests that both metagraphs answer, the one for TPU hosts as far as a CPU can
+run it. FINDING is an empty file until then, and afterwards the comparison in JSON. REQUESTS, TAGS or BOTH is empty to
+skip that part.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _OP_LIBRARIES = ("struct2tensor", "tensorflow_decision_forests", "tensorflow_tex
 _SPARED = ("googleapiclient", "keras", "pandas", "tf_keras")
 
 # The module is imported before its arguments arrive. If none come, the other process has ended, or needs nothing. An
-# entry of None tells Python that there is no such module.
+# entry of None makes Python treat a module as missing.
 _RUN_MAIN = f"""{SAFE_PATH}import importlib, json
 spared = sys.argv[2:]
 sys.modules.update(dict.fromkeys(spared))
@@ -77,7 +77,7 @@ class FreshProcessError(RuntimeError):
 class FreshProcess:
     """A process that runs a module of this package, and imports it while this one does something else.
 
-    It waits for its arguments, and ends by itself where this process ends first.
+    It waits for its arguments, and ends by itself if this process ends first.
     """
 
     def __init__(self, module: str) -> None:
@@ -116,11 +116,11 @@ class FreshProcess:
         Packages that register ops and are imported in this process are imported there first.
 
         Args:
-            given: What `main` is called with.
+            given: The arguments of `main`.
             timeout_seconds: Seconds after which it is killed.
 
         Raises:
-            FreshProcessError: It has failed, has been killed, or has taken too long.
+            FreshProcessError: If it has failed, was killed, or has taken too long.
         """
         job = json.dumps({"libraries": _libraries(), "arguments": list(given)})
         try:
@@ -150,7 +150,7 @@ def _environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-        # The check is about the file on the host, not about the trainer's devices.
+        # The check is about the file on the host, and needs none of the trainer's devices.
         "CUDA_VISIBLE_DEVICES": "",
     }
 
@@ -169,8 +169,7 @@ def load_serving(
 ) -> Any:
     """Loads a model that this package exported, or any other SavedModel, for calling its signatures.
 
-    `tf.saved_model.load(path)` alone refuses a model with more than one metagraph, which a model for
-    CPU and TPU is.
+    `tf.saved_model.load(path)` alone rejects models with more than one metagraph, such as those for CPU and TPU.
 
     Examples:
         >>> from tfx_tpu_trainer.serving import load_serving
@@ -185,17 +184,17 @@ def load_serving(
         [2. 4.]
 
     Args:
-        path: folder with `saved_model.pb`; a PushedModel's uri, a Model's `Format-Serving`, or what
-            `export_saved_model` has returned.
+        path: folder with `saved_model.pb`; a PushedModel's uri, a Model's `Format-Serving`, or the result of
+            `export_saved_model`.
         tags: all tags of the metagraph. `("serve",)` runs anywhere, `("serve", "tpu")` on a TPU host.
 
     Returns:
-        What `tf.saved_model.load` returns: `.signatures[name](**tensors)` gives a dict of tensors.
+        The result of `tf.saved_model.load`: `.signatures[name](**tensors)` returns a dict of tensors.
 
     Raises:
-        FileNotFoundError: no such folder, or no SavedModel in it.
-        ValueError: no metagraph has just these tags (those that are there are listed), or it needs a TPU
-            and this machine has none, or its variables are not all there.
+        FileNotFoundError: If the folder does not exist or has no SavedModel.
+        ValueError: If no metagraph has exactly these tags (the message lists the existing ones), it needs a TPU and
+            this machine has none, or variables are missing.
     """
     path = os.fsdecode(path)
     wanted = {tags} if isinstance(tags, str) else set(tags)
@@ -223,11 +222,11 @@ def _check_device(path: str, meta_graph: MetaGraphDescription) -> None:
 
 
 def with_direct_calls(loaded: Any) -> Any:
-    """Makes the signatures of a model of version 1 as quick to call as those of version 2.
+    """Makes the signatures of a model of version 1 as fast to call as those of version 2.
 
-    TensorFlow's loader gives functions for such signatures that try another calling convention
-    first, at each call, and write an error message with all inputs printed in it before they take
-    the right one. That costs several times what a small model does.
+    For these signatures, TensorFlow's loader returns functions that try another calling convention first in each call,
+    and format an error message with all inputs before they use the right one. That takes several times as long as a
+    small model.
     """
     # Documented by tf.saved_model.load: only objects loaded from a plain graph have it.
     if hasattr(loaded, "prune"):
@@ -247,7 +246,7 @@ def _direct(signature: Any, loaded: Any) -> Any:
     try:
         function = call.get_concrete_function(**inputs)
     # TypeError: an input is called `self`. ValueError: as a function's parameters, `a b` and `a-b` have the same name.
-    # A server accepts them, so that Python's limit is no reason to reject the model's other signatures.
+    # A server accepts them, so Python's limit must not reject the model's other signatures.
     except (TypeError, ValueError):
         function = signature
     # Callers may keep only a signature, but variables live as long as the loaded object.
@@ -264,10 +263,10 @@ class Sample:
     """Rows whose predictions are known.
 
     Attributes:
-        inputs: Signature name -> input name -> array: the same rows for each signature.
-        predictions: Output name -> array: what the estimator predicts for these rows.
-        further_inputs: The same rows for signatures whose outputs only share names with predictions: both metagraphs
-            answer them, and are compared.
+        inputs: Signature name -> input name -> array, with the same rows for each signature.
+        predictions: Output name -> array, the estimator's predictions for these rows.
+        further_inputs: The same rows for signatures whose outputs only share names with predictions; only the answers
+            of both metagraphs are compared.
     """
 
     inputs: Mapping[str, Mapping[str, np.ndarray]]
@@ -288,16 +287,16 @@ class Latency:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """How far a fresh process got with a model."""
+    """The results of loading a model in a fresh process."""
 
-    # The `serve` metagraph's answers; `None` if it failed, or was not asked.
+    # The `serve` metagraph's answers; `None` if it failed, or was not run.
     answers: Answers | None = None
-    no_answers: str | None = None  # why it could not be loaded and asked; `None` if it could
+    no_answers: str | None = None  # why it could not be loaded and run; `None` if it could
     # Why the other metagraph's graph could not be loaded; `None` if it could.
     no_graph: str | None = None
-    # Whether both metagraphs answer alike; `None` if they were not compared.
+    # Whether both metagraphs give the same answers; `None` if they were not compared.
     alike: Finding | None = None
-    latencies: tuple[Latency, ...] = ()  # how fast it answered
+    latencies: tuple[Latency, ...] = ()  # its answer times
 
 
 def load_fresh(
@@ -311,8 +310,8 @@ def load_fresh(
 ) -> Loaded:
     """Loads a model's metagraphs in a fresh process, serves rows by the `serve` metagraph, and compares `both`.
 
-    One process does both, as most of its time goes into importing TensorFlow. Where it ends before
-    it has come to the second metagraph, another one loads that.
+    One process does both, since importing TensorFlow takes most of its time. If it ends before the second metagraph,
+    another one loads that.
     """
     with tempfile.TemporaryDirectory(prefix="serving-check-") as folder:
         requests, answered, of_both, finding = (
@@ -387,7 +386,7 @@ def answers(
     path: str, logs: list[Any], took: dict[str, dict[str, float]]
 ) -> Iterator[predict_pb2.PredictResponse]:
     """Answers requests by the `serve` metagraph in a session, as TensorFlow Serving does."""
-    # A generator left half-way keeps its contexts open, so that no graph may be the default at a yield.
+    # A generator that is not finished keeps its contexts open, so no graph may be the default at a yield.
     with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
         load = without_notice(v1.saved_model.load)
         with session.graph.as_default():

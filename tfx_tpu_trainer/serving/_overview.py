@@ -19,10 +19,10 @@ from tfx_tpu_trainer.serving._saved_model_file import (
 
 
 def overview(path: str | bytes | os.PathLike[str]) -> dict[str, Any]:
-    """Describes the SavedModel that a path means.
+    """Describes the SavedModel at a path.
 
     Args:
-        path: As of `find_saved_model`.
+        path: As in `find_saved_model`.
 
     Returns:
         `path` (of the SavedModel), `bytes` (of its files), `files`, `meta_graphs` (each with
@@ -30,9 +30,9 @@ def overview(path: str | bytes | os.PathLike[str]) -> dict[str, Any]:
         rows) and `check` (the report of `serving_check.json`, `None` without one).
 
     Raises:
-        FileNotFoundError: No such folder, or no SavedModel there.
-        ValueError: The file is not a SavedModel, its variables are not all there, its warm-up requests
-            or its report can't be read.
+        FileNotFoundError: If the folder does not exist or has no SavedModel.
+        ValueError: If the file is not a SavedModel, variables are missing, or its warm-up requests or its report can't
+            be read.
     """
     found = find_saved_model(path)
     saved_model = read_saved_model(found)

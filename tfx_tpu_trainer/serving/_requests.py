@@ -1,7 +1,7 @@
 """Makes requests from raw tf.Examples, and warm-up requests that a server replays before it takes traffic.
 
 A TPU compiles a program for each batch size at its first request of that size, which takes seconds to minutes. Warm-up
-requests move that wait in front of the first user.
+requests move that wait before the first user's request.
 """
 
 import os
@@ -28,12 +28,12 @@ _LISTS = ("bytes_list", "float_list", "int64_list")
 _ROWS_AT_ONCE = 1024
 
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
-"""Where TensorFlow Serving looks, below the version folder."""
+"""The path below the version folder where TensorFlow Serving looks for requests."""
 
 _RECORD = re.compile(r"(corrupted|truncated) record at \d+|Is a directory")
 
 MAX_RECORDS = 1000
-"""Servers refuse a model with more warm-up requests than this."""
+"""Servers reject a model with more warm-up requests than this."""
 
 DEFAULT_SIGNATURES = ("serving_default", "predict_raw")
 """The signatures to warm up if every metagraph of the model has them: a server replays the same file whichever
@@ -53,21 +53,21 @@ def request_inputs(
     """Makes the inputs of one request.
 
     An input with the name of a feature gets that feature's values, one row each. A signature with
-    one string input that is not a feature gets the examples as they are.
+    one string input that is not a feature gets the unparsed examples.
 
     Args:
         signature: The signature.
-        examples: Serialized raw tf.Examples, one a row.
-        defaults: Feature name -> what its values are where a row has none. Defaults to `None`:
-            they are missing ones, as `predict_raw` takes them: NaN, the empty string or the least
-            int64. Rows with fewer values than others are filled up with missing ones too.
+        examples: Serialized raw tf.Examples, one per row.
+        defaults: Feature name -> its values in a row without any. Defaults to `None`: missing values, in the form of
+            `predict_raw`: NaN, the empty string or the least int64. Rows with fewer values than others are padded with
+            missing ones, too.
 
     Returns:
         Input name -> array whose axis 0 is that of the rows; strings are an array of objects.
 
     Raises:
-        RequestError: No input is a feature; or a row has more values, or fewer, than an input's
-            fixed shape, or values of another type.
+        RequestError: If no input is a feature, or a row has more or fewer values than an input's fixed shape, or values
+            of another type.
     """
     rows = [tf.train.Example.FromString(example).features.feature for example in examples]
     known = {*(defaults or {}), *(name for row in rows for name in row)}
@@ -86,10 +86,10 @@ def request_inputs(
 
 
 def says_missing(signature: SignatureDescription, examples: Sequence[bytes]) -> bool:
-    """Tells whether rows hold, as a value, what stands for a missing one in named tensors.
+    """Returns whether a row has a value that means "missing" in named tensors.
 
-    An empty string is a value in a tf.Example and a missing one in `predict_raw`: the two
-    signatures may then answer differently, and both be right.
+    An empty string is a value in a tf.Example but a missing one in `predict_raw`: the two signatures may then give
+    different answers that are both right.
 
     Args:
         signature: The signature.
@@ -179,7 +179,7 @@ def read_tfrecords(paths: Sequence[str], *, limit: int | None = None) -> list[by
 
     Args:
         paths: The files; those whose names end with `.gz` are compressed.
-        limit: How many records at most. Defaults to `None`, all.
+        limit: The most records to read. Defaults to `None`, all.
 
     Returns:
         The records.
@@ -221,11 +221,9 @@ def warmup_requests(
     """Makes one request of each batch size to each signature.
 
     Args:
-        meta_graphs: The model's metagraphs that are served; of the signatures named, those that
-            all of them have are warmed up.
-        examples: Serialized raw tf.Examples; taken again from the first one where a batch has more
-            rows than there are.
-        defaults: As of `request_inputs`. Defaults to `None`.
+        meta_graphs: The model's metagraphs that are served; only signatures that all of them have are warmed up.
+        examples: Serialized raw tf.Examples; they are repeated if a batch has more rows.
+        defaults: As in `request_inputs`. Defaults to `None`.
         batch_sizes: Numbers of rows.
         signature_names: Names of signatures.
         model_name: Name under which the model is served.
@@ -234,8 +232,8 @@ def warmup_requests(
         The requests, the smallest batches first.
 
     Raises:
-        RequestError: The rows can't be made a request of a signature.
-        ValueError: No rows or metagraph, a batch size below 1, or more than 1,000 requests.
+        RequestError: If the rows can't become a request to a signature.
+        ValueError: If there are no rows or metagraphs, a batch size is below 1, or there are more than 1,000 requests.
     """
     if not examples or not meta_graphs:
         raise ValueError(
@@ -285,13 +283,13 @@ def write_warmup(
 
 
 def read_warmup(path: str | bytes | os.PathLike[str]) -> list[prediction_log_pb2.PredictionLog]:
-    """Reads the warm-up requests of a version folder; none where it has no file of them.
+    """Reads the warm-up requests of a version folder; none if it has no file of them.
 
     Args:
         path: The version folder.
 
     Raises:
-        ValueError: The file is cut off, or none of warm-up requests.
+        ValueError: If the file is truncated, or does not contain warm-up requests.
     """
     file = os.path.join(os.fsdecode(path), WARMUP_FILE)
     if not tf.io.gfile.exists(file):

@@ -38,11 +38,11 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
         path: Folder with `saved_model.pb` or `saved_model.pbtxt`.
 
     Returns:
-        The proto, with one metagraph at least.
+        The proto, with at least one metagraph.
 
     Raises:
-        FileNotFoundError: No such folder, or no SavedModel in it.
-        ValueError: The file is not a SavedModel.
+        FileNotFoundError: If the folder does not exist or has no SavedModel.
+        ValueError: If the file is not a SavedModel.
     """
     path = os.fsdecode(path)
     is_whole(path, _FILES)
@@ -93,7 +93,7 @@ def meta_graph_with(
 
 
 def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
-    """Finds the SavedModel that a user means by a path.
+    """Finds the SavedModel at a path.
 
     Examples:
         >>> from tfx_tpu_trainer.serving import find_saved_model
@@ -104,22 +104,22 @@ def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
         'models/taxi/2'
 
     Args:
-        path: A version folder; the folder of the versions, as a server watches it: then the newest that is whole; or
-            the uri of a Model artifact. If the only one is still being written, it is waited for.
+        path: A version folder; a folder of versions, as a server watches it, for the newest complete one; or the uri of
+            a Model artifact. If the only one is still being written, the call waits for it.
 
     Returns:
         The folder with `saved_model.pb` or `saved_model.pbtxt`.
 
     Raises:
-        FileNotFoundError: No such folder, or no SavedModel there.
-        ValueError: TensorFlow opens no such path.
+        FileNotFoundError: If the folder does not exist or has no SavedModel.
+        ValueError: If TensorFlow can't open the path.
     """
     path = os.fsdecode(path)
     check_can_be_opened("path", path)
     candidates = [path, os.path.join(path, SERVING_FOLDER)]
     if tf.io.gfile.isdir(path):
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
-        # By number, as a server does: 10 is newer than 9.
+        # Compared as numbers, as in a server: 10 is newer than 9.
         versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
         candidates += [os.path.join(path, version) for version in versions]
     for candidate in candidates:
@@ -159,7 +159,7 @@ def _not_found(path: str) -> str:
 def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     """Raises if files of variables are missing, truncated or damaged; only reads their sizes.
 
-    A server starts with such a model, and refuses each request.
+    A server starts with this model, but rejects each request.
     """
     if not any(
         node.op in _VARIABLE_OPS
@@ -207,21 +207,21 @@ def copy_metagraph(
 ) -> str:
     """Copies one metagraph of a SavedModel into a separate model.
 
-    Consumers that load a SavedModel without naming tags (`tf.saved_model.load(path)`, a Keras `TFSMLayer`) refuse one
-    with two metagraphs. They accept such a copy. The original is not changed.
+    Consumers that load a SavedModel without naming tags (`tf.saved_model.load(path)`, a Keras `TFSMLayer`) reject one
+    with two metagraphs. They accept the copy. The original is not changed.
 
     Args:
         path: Folder with `saved_model.pb`; a PushedModel's uri, or a Model's `Format-Serving`.
-        destination: The folder to make. It appears complete or not at all.
+        destination: The folder to make, which appears complete or not at all.
         tags: All tags of the metagraph; the copy keeps them.
 
     Returns:
         The destination.
 
     Raises:
-        FileNotFoundError: No such folder, or no SavedModel in it.
-        ValueError: No metagraph has just these tags (those that are there are listed), or the
-            destination exists.
+        FileNotFoundError: If the folder does not exist or has no SavedModel.
+        ValueError: If no metagraph has exactly these tags (the message lists the existing ones), or the destination
+            exists.
     """
     path = os.fsdecode(path)
     wanted = [tags] if isinstance(tags, str) else list(tags)

@@ -25,15 +25,15 @@ _FILES = (MODEL_CONFIG_FILE, CPU_BATCHING_FILE, TPU_BATCHING_FILE)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerBatching:
-    """How a server puts the rows of several requests together.
+    """How a server combines the rows of several requests.
 
     Attributes:
-        max_batch_size: Rows of a batch at most.
+        max_batch_size: The most rows of a batch.
         batch_timeout_micros: Microseconds that a batch which is not full waits for more rows.
-        num_batch_threads: Batches that are computed at the same time.
-        max_enqueued_batches: Batches that may wait; further requests are refused.
-        allowed_batch_sizes: Sizes that a batch is padded up to, increasing, the last one
-            `max_batch_size`; empty: batches are not padded.
+        num_batch_threads: Number of batches that are computed at the same time.
+        max_enqueued_batches: Number of batches that may wait; further requests are rejected.
+        allowed_batch_sizes: Sizes to which a batch is padded, increasing, the last one `max_batch_size`; empty for no
+            padding.
     """
 
     max_batch_size: int
@@ -84,7 +84,7 @@ TPU_BATCHING = ServerBatching(
     num_batch_threads=8,
     allowed_batch_sizes=(8, 32, 128),
 )
-"""Few shapes, each compiled once; multiples of 8, the least that a TPU computes with."""
+"""Few shapes, each compiled once: multiples of 8, the smallest size of a TPU's computations."""
 
 
 def batching_for_tpu(batch_sizes: tuple[int, ...]) -> ServerBatching:
@@ -116,15 +116,15 @@ def write_server_config(
     cpu: ServerBatching = CPU_BATCHING,
     tpu: ServerBatching | None = None,
 ) -> str:
-    """Writes `serving_config/` beside the model, whole or not at all.
+    """Writes `serving_config/` next to the model, whole or not at all.
 
     Args:
         model_uri: Root of the Model artifact.
         model_name: Name under which the model is served.
-        base_path: Folder of the versions, as the server sees it. Servers number versions, so it is
-            the folder into which the model is pushed, not the artifact.
+        base_path: Folder of the versions, as the server sees it. Servers number versions, so it is the folder into
+            which the model is pushed instead of the artifact.
         cpu: Batching of a CPU host.
-        tpu: Batching of a TPU host; `None` where the model has no metagraph for one.
+        tpu: Batching of a TPU host; `None` if the model has no metagraph for one.
 
     Returns:
         The folder.
@@ -137,7 +137,7 @@ def write_server_config(
     folder = os.path.join(model_uri, CONFIG_FOLDER)
     with folder_written_whole(folder, replaceable=_FILES, last=[MODEL_CONFIG_FILE]) as staging:
         for name, text in files.items():
-            # Makes no folder: a missing one was swept by another attempt, and half of it would be put in place.
+            # Makes no folder: another attempt may have swept a missing one, and only half of it would be put in place.
             with tf.io.gfile.GFile(os.path.join(staging, name), "w") as file:
                 file.write(text)
     return folder

@@ -1,1 +1,1 @@
-"""What Transform runs, in a folder of its own, so that an edit of the model does not run Transform again."""
+"""Transform's code, in its own folder, so an edit of the model does not run Transform again."""

@@ -1,4 +1,4 @@
-"""From raw digits to the model's features: pixels scaled to [0, 1]."""
+"""Turns raw digits into the model's features: pixels scaled to [0, 1]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, tf.Tensor]:
         inputs: `pixels`, int64 [batch, 64], and `digit`, int64 [batch, 1].
 
     Returns:
-        `pixels` as float32 [batch, 64] between 0 and 1, and the label as it is.
+        `pixels` as float32 [batch, 64] between 0 and 1, and the label unchanged.
     """
     return {
         "pixels": tft.scale_to_0_1(tf.cast(inputs["pixels"], tf.float32)),

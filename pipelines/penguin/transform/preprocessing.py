@@ -1,4 +1,4 @@
-"""From measurements to the model's features: z-scores, and the species as a number."""
+"""Turns measurements into the model's features: z-scores, and the species as a number."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From raw taxi rides to the model's features: z-scores, buckets, vocabularies, and an answer for missing values.
+"""Turns raw taxi rides into the model's features: z-scores, buckets, vocabularies, and replacements of missing values.
 
-The names and sizes here are also what `model.py` builds its layers from.
+`model.py` also builds its layers from the names and sizes here.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ LABEL = "big_tip"
 # Long-tailed numbers: a logarithm, then a z-score. A missing value becomes 0, the mean.
 NUMBERS = ("fare", "trip_miles", "trip_seconds")
 
-# Numbers whose place matters more than their size: quantile buckets, and one more bucket for a
-# missing value.
+# Numbers whose rank matters more than their size: quantile buckets, and one more bucket for a missing value.
 BUCKETS = 10
 BUCKETED = ("pickup_latitude", "pickup_longitude", "dropoff_latitude", "dropoff_longitude")
 
-# Strings: an id from a vocabulary; a missing string is a word of its own, one never seen falls in
-# the last id.
+# Strings: an id from a vocabulary; a missing string is a separate word, and an unknown one gets the last id.
 VOCABULARIES = ("payment_type", "company")
 VOCABULARY_TOP_K = 1000
 OOV_BUCKETS = 1
 MISSING_WORD = "missing"
 
-# Small whole numbers with known ranges; 0 stands for a missing value, a value out of range is cut
-# to the last id.
+# Small whole numbers with known ranges; 0 means a missing value, and a value out of range gets the last id.
 IDS = {
     "trip_start_hour": 24,
     "trip_start_day": 8,
@@ -42,15 +39,14 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, tf.Tensor]:
     """Turns a batch of raw rides into features of shape [batch] each.
 
     Args:
-        inputs: Raw features by name, sparse or dense; `tips` may be absent from every row, as it is
-            in serving.
+        inputs: Raw features by name, sparse or dense; `tips` may be absent from every row, as in serving.
 
     Returns:
         Transformed features by name: `<number>_scaled` (float32), `<name>_id` (int64) and the label
         (int64).
 
     Raises:
-        ValueError: A column is missing from the data.
+        ValueError: If a column is missing from the data.
     """
     missing = sorted({"tips", *NUMBERS, *BUCKETED, *VOCABULARIES, *IDS} - set(inputs))
     if missing:
@@ -78,7 +74,7 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, tf.Tensor]:
 
 
 def _map_values(value: Any, function: Any) -> Any:
-    """Applies a function to a dense tensor, or to the values that a sparse one holds."""
+    """Applies a function to a dense tensor, or to a sparse one's values."""
     return (
         tf.sparse.map_values(function, value)
         if isinstance(value, tf.SparseTensor)
@@ -87,7 +83,7 @@ def _map_values(value: Any, function: Any) -> Any:
 
 
 def _dense(value: Any, default: Any) -> tf.Tensor:
-    """One value a row: the first where a row has several, the default where it has none."""
+    """Returns one value per row: the first if a row has several, the default if it has none."""
     if not isinstance(value, tf.SparseTensor):
         return tf.reshape(value, [-1])
     rows = tf.cast(value.dense_shape[0], tf.int64)

@@ -15,7 +15,7 @@ def input_values(*shape):
 
 
 def _value_of(name, shape, dtype):
-    """A variable's value, by its name: what initializers draw differs between versions."""
+    """Returns a variable's value, by its name: initializers' draws differ between versions."""
     seed = zlib.crc32(name.encode()) % 1000
     values = np.sin((np.arange(int(np.prod(shape))) + seed) * 0.37) * 0.5
     if "moving_variance" in name or "moment" in name:
@@ -24,7 +24,7 @@ def _value_of(name, shape, dtype):
 
 
 def facts_of(case, contrib):
-    """Builds a case in a graph of its own, runs it and tells what was made.
+    """Builds a case in its own graph, runs it and returns the results.
 
     Args:
         case: Takes the contrib module; returns what to run by name. What begins with "then " is run

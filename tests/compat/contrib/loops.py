@@ -45,7 +45,7 @@ def slim_training(contrib):
     for steps in (3, 5):
         with tf.Graph().as_default():
             _, train_op = _model(contrib)
-            # Standard services write at times of their own.
+            # Standard services write at their own times.
             loss = contrib.slim.learning.train(
                 train_op, folder, number_of_steps=steps, summary_op=None
             )

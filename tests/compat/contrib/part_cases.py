@@ -149,7 +149,7 @@ def vocabularies(contrib):
 
 
 def slim_network(contrib):
-    """As programs of slim are written: scopes of arguments, end points, a train op."""
+    """A network in the style of slim's programs: argument scopes, end points, a train op."""
     slim = contrib.slim
     x = tf.constant(input_values(4, 8, 8, 3))
     with slim.arg_scope(  # noqa: SIM117 - as programs write it

@@ -2,7 +2,7 @@
 
     python tests/compat/contrib/published_networks.py NETWORK
 
-Without a network, and run by TensorFlow 1.15, it writes `published_variables.json` beside it:
+Without a network, and run by TensorFlow 1.15, it writes `published_variables.json` next to it:
 
     uv venv --python 3.7 /tmp/contrib
     uv pip install --python /tmp/contrib/bin/python tensorflow==1.15.5 "numpy<1.19" "protobuf<3.21"
@@ -12,7 +12,7 @@ Without a network, and run by TensorFlow 1.15, it writes `published_variables.js
     cp /tmp/more/official/r1/resnet/resnet_model.py /tmp/networks/
     PYTHONPATH=/tmp/networks /tmp/contrib/bin/python tests/compat/contrib/published_networks.py
 
-What the network is made of lies beside this program, or on the path: see FILES. Runs with TensorFlow 1.15,
+The network's modules are next to this program, or on the path: see FILES. Runs with TensorFlow 1.15,
 and as a program of TensorFlow 1 under `python -m tfx_tpu_trainer.compat --repair`.
 """
 
@@ -33,7 +33,7 @@ SIZES = {
     "intermediate_size": 64,
     "max_position_embeddings": 16,
 }
-# Network -> its package, what of it is needed, and where that goes beside the program.
+# Network -> its package, the needed files, and their place next to the program.
 FILES = {
     "bert": ("bert-tensorflow==1.0.1", "bert", "bert"),
     "albert": ("albert-tensorflow==1.1", "albert", "albert"),

@@ -1,6 +1,6 @@
 """What tf.contrib of TensorFlow 1.15 made of the cases: names of variables, collections, numbers.
 
-Run by TensorFlow 1.15, which needs Python 3.7, this writes `original.json` beside it:
+Run by TensorFlow 1.15, which needs Python 3.7, this writes `original.json` next to it:
 
     uv venv --python 3.7 /tmp/contrib
     uv pip install --python /tmp/contrib/bin/python tensorflow==1.15.5 "numpy<1.19" "protobuf<3.21"
@@ -64,7 +64,7 @@ def _default(value):
 
 
 def signatures(contrib):
-    """Part -> name -> arguments of what a part offers and can be called."""
+    """Returns part -> name -> arguments, for a part's callable names."""
     found = {}
     for part in PARTS:
         module = getattr(contrib, part)

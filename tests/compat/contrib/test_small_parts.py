@@ -156,7 +156,7 @@ def test_a_deprecated_function_warns_once(caplog):
         (lambda x: contrib.layers.l2_regularizer(1), "cannot be an integer"),
         (lambda x: contrib.layers.group_norm(x, reduction_axes=[0]), "groups of equal size"),
         (lambda x: contrib.layers.optimize_loss(x[0, 0], None, 0.1, "None"), "one of Adagrad"),
-        (lambda x: contrib.layers.optimize_loss(x, None, 0.1, "SGD"), "loss is a scalar"),
+        (lambda x: contrib.layers.optimize_loss(x, None, 0.1, "SGD"), "loss must be a scalar"),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_says_what_does(graph, call, message):

@@ -1,6 +1,6 @@
 """Programs for TensorFlow 1 that make variables, by name, and what variables TensorFlow 1.15 makes of them.
 
-Run by TensorFlow 1.15, which needs Python 3.7, this writes `variables.json` beside it:
+Run by TensorFlow 1.15, which needs Python 3.7, this writes `variables.json` next to it:
 
     uv venv --python 3.7 /tmp/tf115
     uv pip install --python /tmp/tf115/bin/python tensorflow==1.15.5 "numpy<1.19" "protobuf<3.21"
@@ -125,7 +125,7 @@ RECORDING = pathlib.Path(__file__).with_name("variables.json")
 
 
 def variables_of(text):
-    """Runs a program in a graph of its own: name, shape and whether it trains, of each variable."""
+    """Runs a program in its own graph; returns name, shape and trainability of each variable."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

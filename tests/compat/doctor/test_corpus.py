@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[3]
 CORPUS = Path(__file__).parent / "corpus"
 PROGRAMS = sorted(path.stem for path in CORPUS.glob("*.py"))
 # What others show in `make test`: canned estimators the guide's page in tests/compat, queues and Keras's
-# models the programs of tests/migration.
+# models the programs of the migration guide, there too.
 ELSEWHERE = ("canned", "keras_model", "queues")
 # What is left in programs that run all the same: queues on the host, and functions that nothing calls.
 LEFT_IN_RUNNING = {"queues", "canned", "private_paths"}
@@ -73,7 +73,7 @@ def _told(finding: Finding) -> Expected:
 def test_each_finding_is_told_with_its_line_and_what_to_do(program):
     wanted = expected(program)
     found = sorted(map(_told, examine(text_of(program))))
-    # Several findings of one line and name are told apart by their edits.
+    # Several findings of one line and name are distinguished by their edits.
     key = lambda each: (each.line, each.name, each.verdict)  # noqa: E731
     assert sorted(map(key, found)) == sorted(map(key, wanted))
     for mark in wanted:
@@ -106,7 +106,7 @@ def test_fix_makes_what_it_calls_fixable_and_keeps_the_rest(program):
 
 
 def _changed_beside_their_mark(program: str) -> list[str]:
-    """Lines that an edit reaches although its finding stands on another one."""
+    """Returns lines that an edit changes although its finding is on another line."""
     return {
         "contrib_tpu": [
             "    return dataset.apply(",
@@ -144,7 +144,7 @@ for program in sys.argv[1:]:
 def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """What came of each program whose test runs, repaired and run: "ok", or its traceback."""
+    """Returns each program's result, repaired and run, if its test runs: "ok", or its traceback."""
     asked = {
         item.callspec.params["program"]
         for item in request.session.items

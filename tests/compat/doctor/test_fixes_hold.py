@@ -14,8 +14,8 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.compat.doctor import Verdict, repair
 from tfx_tpu_trainer.compat.doctor._rewriting import REWRITTEN
-from tfx_tpu_trainer.compat.doctor.checks import python_and_numpy
-from tfx_tpu_trainer.compat.doctor.rules import RULES, contrib_tpu, gone_names
+from tfx_tpu_trainer.compat.doctor.checks import older_versions
+from tfx_tpu_trainer.compat.doctor.rules import RULES, contrib_estimators, gone_names
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import ONLY_IN_V1
 from tfx_tpu_trainer.estimator import tpu
 
@@ -53,7 +53,7 @@ def _ways(name: str) -> list[str]:
     ways = [f"from {module} import {last}\nassert {last}\n"]
     if name in gone_names.MOVED_NAMES:
         ways.append(f"from {package} import {parent}\n{parent}.{last}\n")
-    elif name not in (*gone_names.MOVED_MODULES, *contrib_tpu.PRIVATE_TPU_RULES):
+    elif name not in (*gone_names.MOVED_MODULES, *contrib_estimators.PRIVATE_TPU_RULES):
         ways.append(f"import {module} as m\nm.{last}\n")
         if name.startswith("tensorflow."):
             ways.append(f"import tensorflow as tf\ntf.{name.removeprefix('tensorflow.')}\n")
@@ -61,9 +61,9 @@ def _ways(name: str) -> list[str]:
 
 
 def _runs(program: str) -> str:
-    """Repairs and runs a program; what is wrong with it."""
+    """Repairs and runs a program; returns its problem, if any."""
     repaired = repair(program)
-    # Queues run as they are, and are told of all the same.
+    # Queues run unchanged, and are reported nevertheless.
     left = [each for each in repaired.left if each.theme != "queues"]
     edits = [each for each in left if each.verdict is Verdict.EDIT]
     if edits:
@@ -142,11 +142,11 @@ def test_a_name_of_tensorflow_1_is_there_however_it_was_imported():
 
 
 def test_our_names_are_those_that_a_program_finds_in_our_module():
-    assert set(tpu.__all__) == contrib_tpu.OUR_NAMES
+    assert set(tpu.__all__) == contrib_estimators.OUR_NAMES
 
 
 def _is_there(name: str) -> bool:
-    """Whether a name in full can be imported, or is in a module that can."""
+    """Returns whether a full name can be imported, or is in a module that can."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -163,7 +163,7 @@ def test_private_names_that_are_said_to_be_gone_are_gone():
     gone = [*gone_names.MOVED_MODULES, *gone_names.MOVED_NAMES, *gone_names.PRIVATE_GONE]
     assert len(gone) > 70
     assert [name for name in gone if _is_there(name)] == []
-    # Their parents are not: a rule for a name is no rule for its module's other names.
+    # Their parents do not count: a rule for a name is not a rule for its module's other names.
     parents = {name.rpartition(".")[0] for name in gone_names.MOVED_NAMES}
     assert [name for name in parents if not _is_there(name)] == []
 
@@ -179,29 +179,27 @@ def test_public_names_that_are_said_to_be_gone_are_in_no_api():
 
 
 def test_numpy_names_that_are_said_to_be_gone_are_gone_and_the_new_ones_are_there():
-    later = {*python_and_numpy.RENAMED_BY_2, *python_and_numpy.GONE_BY_2}
-    gone = {*python_and_numpy.BUILTINS, *python_and_numpy.RENAMED, "asscalar"}
+    later = {*older_versions.RENAMED_BY_2, *older_versions.GONE_BY_2}
+    gone = {*older_versions.BUILTINS, *older_versions.RENAMED, "asscalar"}
     is_2 = np.__version__.startswith("2.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # NumPy 2 has other types by two of the old names.
         there = {name for name in gone | later if hasattr(np, name)}
     assert there == ({"bool", "long"} if is_2 else later)
-    renamed = {**python_and_numpy.RENAMED, **python_and_numpy.RENAMED_BY_2}
-    new = {*renamed.values(), *python_and_numpy.INSTEAD.values()}
+    renamed = {**older_versions.RENAMED, **older_versions.RENAMED_BY_2}
+    new = {*renamed.values(), *older_versions.INSTEAD.values()}
     assert [name for name in new if not hasattr(np, name)] == []
-    assert [
-        name for name in python_and_numpy.BUILTINS.values() if not hasattr(builtins, name)
-    ] == []
-    assert set(python_and_numpy.BUILTINS.values()) == set(python_and_numpy.INSTEAD)
+    assert [name for name in older_versions.BUILTINS.values() if not hasattr(builtins, name)] == []
+    assert set(older_versions.BUILTINS.values()) == set(older_versions.INSTEAD)
 
 
 def test_a_numpy_name_that_fix_writes_means_what_it_meant():
     program = "import numpy as np\nvalues = [\n"
     for name in (
-        *python_and_numpy.BUILTINS,
-        *python_and_numpy.RENAMED,
-        *python_and_numpy.RENAMED_BY_2,
+        *older_versions.BUILTINS,
+        *older_versions.RENAMED,
+        *older_versions.RENAMED_BY_2,
     ):
         program += f"    np.{name},\n"
     program += "    np.asscalar(np.ones([1]) + 1),\n]\n"

@@ -203,7 +203,7 @@ def test_private_modules_of_contrib_tpu_are_what_tensorflow_has():
         "from tensorflow.python.tpu.training_loop import repeat",
         "from tfx_tpu_trainer.estimator import tpu as tpu_context",
     ]
-    # Names that ours has not are told, before and after.
+    # Names that ours lacks are reported, before and after.
     by_hand = [each for each in examine(text) if not each.fixable]
     assert [each.line for each in by_hand] == [6, 8]
     assert [each.line for each in repaired.left] == [7, 9]
@@ -225,5 +225,5 @@ def test_a_copy_of_the_tpu_estimator_gets_one_finding():
     assert (found.line, found.verdict, found.fixable) == (6, Verdict.EDIT, False)
     assert "use ours instead" in (found.edit or "")
     assert repair(COPY).text == COPY
-    # A class of that name is no copy.
+    # A class with another name is not a copy.
     assert len(examine(COPY.replace("class _", "class My"))) > 1

@@ -14,6 +14,7 @@ from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.compat import _original_names, contrib
 from tfx_tpu_trainer.compat._estimator_modules import estimator_modules, original_modules
 from tfx_tpu_trainer.compat.doctor import Verdict, examine
+from tfx_tpu_trainer.compat.doctor._findings import joined
 from tfx_tpu_trainer.compat.doctor.rules import (
     RULES,
     canonical,
@@ -21,7 +22,6 @@ from tfx_tpu_trainer.compat.doctor.rules import (
     estimators,
     look_up,
 )
-from tfx_tpu_trainer.compat.doctor.rules.advice import joined
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import (
     CHANGED,
     ONLY_IN_V1,
@@ -67,12 +67,12 @@ def test_changed_names_are_in_both_and_are_not_the_same():
 
 def test_names_of_v1_only_are_those_that_the_upgrade_script_moves():
     gone = {name for name in UPGRADES if _has(tf.compat.v1, name) and not _has(tf, name)}
-    # Keras has rules of its own, and a changed class is told of as a whole.
+    # Keras has its own rules, and a changed class is reported as a whole.
     changed = tuple(f"{name}." for name in CHANGED)
     gone = {name for name in gone if not name.startswith(("keras.", *changed))}
     assert len(gone) > 600
     assert not sorted(name for name in gone if not is_only_in_v1(name))
-    # A module stands for all in it; user_ops is empty, so that the script has nothing to say of it.
+    # A module stands for everything in it; user_ops is empty, so the script has no advice on it.
     deprecated = {name.removeprefix("tf.") for name in module_deprecations_v2.MODULE_DEPRECATIONS}
     moved = {
         ".".join(name.split(".")[:length])

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.compat.doctor import Verdict, examine, repair
-from tfx_tpu_trainer.compat.doctor.checks.python_and_numpy import _ABSTRACT
+from tfx_tpu_trainer.compat.doctor.checks.older_versions import _ABSTRACT
 from tfx_tpu_trainer.estimator import tpu
 
 HEAD = "import numpy as np\nimport tensorflow.compat.v1 as tf\n"

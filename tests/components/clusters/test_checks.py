@@ -330,7 +330,7 @@ def test_silence_is_waited_for_as_long_as_was_said():
         deadline = Deadline(0.5)
         with pytest.raises(JobError, match=r"root='gs://ours': the bucket 'ours' can't be reached"):
             _checks.check_gcs_buckets({"root": "gs://ours"}, NOBODY, deadline, endpoint=address)
-        # All questions share the time, so what comes after does not wait anew.
+        # All checks share the time, so the following ones do not wait again.
         with pytest.raises(JobError, match=r"host=.* can't be reached"):
             _checks.check_kubeflow_host(address, deadline)
         assert time.monotonic() - started < 5
@@ -399,7 +399,7 @@ def docker(tmp_path, monkeypatch):
     return make
 
 
-# What stands behind the image's name and "-" in the command are the modules.
+# The arguments after the image's name and "-" in the command are the modules.
 _PYTHON = f'while [ "$1" != r/p:1 ]; do shift; done; shift; exec "{sys.executable}" -S -E "$@"'
 
 
@@ -434,7 +434,7 @@ def test_a_package_is_of_a_line_or_of_another():
     assert _find_modules.main(["tfx", f"tfx=={line}"]) == 0
     assert _find_modules.main([f"tfx=={found}"]) == 0
     assert _find_modules.main(["no_such_package==1"]) == "it lacks no_such_package"
-    # 1.1 is no line of 1.16's.
+    # 1.1 is not a release of the line 1.16.
     assert "compiled with tfx 1.1" in _find_modules.main(["tfx==1.1"])
 
 

@@ -27,7 +27,7 @@ def test_pods_run_as_an_account_of_kubernetes(refused):
 
 @contextlib.contextmanager
 def _api(status):
-    """An API that is healthy, and answers all else with a status; without one it takes connections and says nothing."""
+    """An API that is healthy, and answers everything else with a status, or, without one, never answers."""
     if status is None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             yield f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -56,7 +56,7 @@ def _api(status):
         try:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
-            # Else the thread would ask for connections to a closed socket again and again, for the rest of the tests.
+            # Otherwise the thread would try to accept connections on a closed socket for the rest of the tests.
             server.shutdown()
             thread.join()
 

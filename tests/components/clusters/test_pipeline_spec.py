@@ -211,7 +211,7 @@ def test_the_ending_says_the_form(tmp_path, refused):
     assert not list(tmp_path.iterdir())
 
 
-# What later versions write beside what 1.0 does, about a name that a run could have as a parameter.
+# Fields of later versions, in addition to 1.0's, for a name that could be a run's parameter.
 _OF_LATER_VERSIONS = {"secretNameParameter", "pvcNameParameter", "optional", "subPath"}
 
 SETTINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [

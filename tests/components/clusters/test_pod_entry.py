@@ -84,7 +84,7 @@ def test_arguments_that_declare_nothing_stay():
 @row(
     "runners",
     "a task of Kubeflow Pipelines with an input that was not declared",
-    "the backend says no type of the input 'data' that TFX knows",
+    "the backend gives no type of the input 'data' that TFX knows",
     "compile the pipeline again",
 )
 def test_an_input_of_which_nothing_is_known_is_named(refused):
@@ -96,7 +96,7 @@ def test_an_input_of_which_nothing_is_known_is_named(refused):
     ("backend", "entry"),
     [
         ("kubeflow", "tfx_tpu_trainer.components.clusters.pod_entry"),
-        # It says the types of inputs itself.
+        # It gives the types of inputs itself.
         ("vertex", "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"),
     ],
 )
@@ -108,7 +108,7 @@ def test_where_the_backend_says_no_types_every_task_of_tfx_starts_with_it(backen
     for executor in spec["deploymentSpec"]["executors"].values():
         container = executor["container"]
         assert container["command"] == ["python", "-m", entry]
-        # Each value is a word of its own.
+        # Each value is a separate word.
         assert "--json_serialized_inputs_spec_args" in container["args"]
 
 

@@ -92,7 +92,7 @@ def _wrong(name, value, *says):
         _wrong(
             "env",
             {"A": "\0"},
-            "'\\x00' is not a valid value of an environment variable: take the NUL",
+            "'\\x00' is not a valid value of an environment variable: remove the NUL",
         ),
         _wrong("secret_env", {"key": {}}, "Pods all.secret_env.key={}: ", "at least 1 item"),
         _wrong(
@@ -273,7 +273,7 @@ def test_variables_an_account_and_labels_can_be_had():
                 "leave them out: Vertex AI chooses its machines",
             ),
             ("image_pull_secrets", ["r"], "['r']", "let the service account read the image's"),
-            ("image_pull_policy", "Always", "'Always'", "leave it out, and name the image by"),
+            ("image_pull_policy", "Always", "'Always'", "leave it out, and name the image with"),
             ("annotations", {"a": "b"}, "{'a': 'b'}", "leave them out, or make them labels"),
         )
     ],

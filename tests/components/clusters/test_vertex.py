@@ -121,7 +121,7 @@ def test_a_reservation_is_named_in_full():
             (
                 "reservation",
                 "ours",
-                "tpu.reservation='ours': Vertex AI wants its full name; give tpu.z",
+                "tpu.reservation='ours': Vertex AI needs its full name; give tpu.z",
             ),
             ("runtime_image", "r.example/tpu", "tpu.runtime_image='r.example/tpu' has no tag"),
             (

@@ -86,7 +86,7 @@ def test_value_thresholds(judge, lower, upper, value, blessed):
         ({"relative": 0.25}, _DOWN, 0.75, 0.5, False),
         ({"absolute": -0.25, "relative": -0.25}, _UP, 0.5, 0.75, False),
         ({"absolute": -0.25, "relative": -0.5}, _UP, 0.5, 0.75, True),
-        # A relative change from 0, and anything with NaN, is no number to compare.
+        # A relative change from 0, or with NaN, is not a comparable number.
         ({"relative": -0.5}, _UP, 0.5, 0.0, False),
         ({"absolute": 0.5}, _UP, 0.5, 0.0, True),
         ({"absolute": -1.0}, _UP, math.nan, 0.5, False),

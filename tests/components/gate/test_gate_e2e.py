@@ -67,7 +67,7 @@ def test_a_worse_one_is_neither_blessed_nor_pushed_and_the_summary_says_why(
 ) -> None:
     assert worse.statuses["Transform"].state is State.CACHED
     assert worse.statuses["TpuTrainer"].state is State.COMPLETE
-    # That is no failure of the run.
+    # That is not a failure of the run.
     assert worse.report.blessed is False
     assert worse.report.pushed is None
     assert "nowhere" in worse.output

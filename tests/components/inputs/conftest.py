@@ -50,7 +50,7 @@ RAW_SPEC = {
     "hour": tf.io.VarLenFeature(tf.int64),
     "unused": tf.io.VarLenFeature(tf.int64),
 }
-# The schema says of these that a row has one value at most.
+# According to the schema, a row has at most one value of these.
 SINGLE_VALUED = ("payment", "hour")
 
 ROWS: list[dict[str, list[Any]]] = [

@@ -32,7 +32,7 @@ SPEC = {
 
 
 def values(number: int) -> dict[str, list[Any]]:
-    """Returns what a row holds, by feature."""
+    """Returns a row's values by feature."""
     return {
         "id": [number],
         "square": [float(number * number)],

@@ -280,7 +280,7 @@ def test_a_window_has_rows_from_all_over_them_other_ones_in_each_epoch():
         set(each) for each in _numbers(1003, epochs=4, batch_size=16, window=64, chunk=8)[:, :64]
     ]
     for window in windows:
-        # Eight chunks, of which hardly two lie beside each other.
+        # Eight chunks, of which hardly two are neighbours.
         assert np.ptp(sorted(window)) > 500
         assert np.median(np.diff(sorted(window))) == 1
     assert all(len(one & other) < 40 for one in windows for other in windows if one is not other)

@@ -27,8 +27,8 @@ from tests.estimator.counting_model import KillAt, Killed
 from tests.sweeps import mostly_swept
 from tests.test_disks import full_disk
 from tfx_tpu_trainer.components.inputs import RowCache, train_on_current_rows
-from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
 from tfx_tpu_trainer.components.inputs._parsed_rows import estimated_rows, parsed_in_blocks
+from tfx_tpu_trainer.components.trainer.rows import values_by_row
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
@@ -109,7 +109,7 @@ def test_the_order_is_that_of_the_seed_wherever_the_rows_are(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert first(3) == first(3, memory=LITTLE, folder=str(tmp_path)) != first(4)
     assert caplog.text.count(PARSED_ONCE) == 3 and f"on disk (below {tmp_path})" in caplog.text
-    # Nobody sees the files, so that nothing has to be removed.
+    # Nobody sees the files, so nothing has to be removed.
     assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} == {"graph", "rows"}
 
 
@@ -252,7 +252,7 @@ def test_without_room_rows_are_parsed_in_each_epoch(tmp_path, caplog, refused):
     refused.log(caplog.text)
     assert caplog.text.count("for lack of room") == 1
     assert sorted(_ids(batches)) == sorted([*range(ROWS)] * 2)
-    # One that has begun that way goes on that way.
+    # A training that has begun that way continues that way.
     assert _ids(_drawn(source, 12, batch_size=4)) == _ids(batches)
     assert caplog.text.count("for lack of room") == 1
 

@@ -32,7 +32,7 @@ FEATURES = {
 
 
 class _Receiver:
-    """A receiver in a graph of its own, with an initialized session."""
+    """A receiver in its own graph, with an initialized session."""
 
     def __init__(self, transform_graph, label_key=LABEL):
         self.graph = tf.Graph()
@@ -121,7 +121,7 @@ def test_where_the_raw_schema_requires_nothing_an_empty_request_is_served():
 
 
 def parsed(dtype, values, *, single=False):
-    """What an input stands for, as (values of each row) in the way of parse_example."""
+    """Returns the values of each row that an input represents, in the form of parse_example."""
     with tf.Graph().as_default(), v1.Session() as session:
         feature = tf.io.VarLenFeature(dtype)
         inputs = module.raw_placeholders({"x": feature}, frozenset(["x"] if single else []))

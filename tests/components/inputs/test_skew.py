@@ -64,7 +64,7 @@ def _open(files, options, schema):
 
 
 def _write_transformed(rows, transform_graph, folder):
-    """Runs Transform in Beam and writes what it gives, as the Transform component does."""
+    """Runs Transform in Beam and writes its output, like the Transform component."""
     coder = tft.coders.ExampleProtoCoder(
         tft.TFTransformOutput(transform_graph).transformed_metadata.schema
     )

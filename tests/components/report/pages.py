@@ -7,7 +7,7 @@ import re
 
 
 class Page(html.parser.HTMLParser):
-    """What stands on a page.
+    """The contents of a page.
 
     Attributes:
         text: All text.

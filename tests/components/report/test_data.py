@@ -21,7 +21,7 @@ _MARKUP = "<b>&amp;\"'"
 
 
 def _numbers(count, *, power):
-    # Both ends are there, so that buckets of equal width are the same ones.
+    # With both ends, so buckets of equal width are the same.
     return [0.0, 1.0, *(np.linspace(0.01, 0.99, count - 2) ** power)]
 
 

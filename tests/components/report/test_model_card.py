@@ -94,7 +94,7 @@ def test_what_only_people_know_is_open_and_counted():
     ]
     text = card_text(card)
     assert "**13 questions are open**" in text
-    # Each where it belongs, and in the line that names the mark.
+    # Each in its place, and in the line that names the mark.
     assert text.count("\\[open\\]") == 13 + 1
 
 

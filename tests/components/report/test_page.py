@@ -47,7 +47,7 @@ def test_each_number_stands_under_its_name():
     assert "1,234 parameters, and 2,468 values of the optimizer." in page.text
     assert "0.7 MB" in page.text
     assert page.row("on the host") == ["17"]
-    assert page.row("export") == ["7.5"]
+    assert page.row("exports") == ["7.5"]
     assert "It ran on 4 emulated TPU cores; it took 20.0 seconds." in page.text
     assert "1 of 1 checks passed. A server warms up with 2 requests." in page.text
     assert "3 steps, with 1 restart." in page.text
@@ -79,6 +79,15 @@ def test_each_picture_says_what_it_shows_and_has_its_table():
     assert "loss by step: training from 0.75 at step 1 to 0.25 at step 3" in page.source
     assert ["2", "0.5"] in page.rows
     assert ["2", "0.9"] in page.rows
+
+
+def test_phases_add_up_to_the_parts_of_a_training():
+    seconds = {"rest": 0.25, "export": 2, "train": 8, "MLflow": 3, "input check": 1, "preflight": 4}
+    page = Page(render(run_of(lineage=Lineage(phase_seconds=seconds | {"publish": 0.5}))))
+    parts = [["checks", "5"], ["steps", "8"], ["exports", "2.5"], ["MLflow", "3"], ["rest", "0.2"]]
+    first = page.rows.index(parts[0])
+    assert page.rows[first : first + len(parts)] == parts
+    assert "it took 18.8 seconds" in page.text
 
 
 def test_what_was_measured_once_is_no_curve():
@@ -217,7 +226,7 @@ def test_hbm_is_drawn_up_to_the_limit_and_again_where_the_model_is_small():
     )
     large = Preflight(tpu="v5e:2x2", compiler="libtpu 1", steps=(step,))
     page = Page(render(run_of(preflight=large)))
-    assert "It compiles for v5e:2x2 and fits (train), says libtpu 1." in page.text
+    assert "It compiles for v5e:2x2 and fits (train), according to libtpu 1." in page.text
     assert ["train", "1", "2", "3"] in page.rows
     assert "zoomed" not in page.text
     small = dataclasses.replace(
@@ -250,7 +259,7 @@ def test_latency_code_rows_and_restarts_are_told():
     assert page.row("predict") == ["32", "1,250", "7.5", "10"]
     assert "Code: taxi.model@12" in page.text
     assert page.row("training") == ["128,000"]
-    assert "page. Energy is not measured." in page.text
+    assert "Energy is not measured." in page.text
     assert ["2", "1970-01-01 00:00 UTC"] in page.rows
 
 

@@ -14,7 +14,7 @@ from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, sche
 from tfx import v1 as tfx
 
 from tests.components.trainer.execution import Execution, artifact_of, examples_of
-from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
+from tfx_tpu_trainer.components.trainer.rows import values_by_row
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -22,7 +22,7 @@ v1 = tf.compat.v1
 LABEL = "label"
 ROWS = {"train": 40, "eval": 13}
 
-# The first feature by name is ragged: it was once asked for its shape.
+# The first feature by name is ragged, and its shape was once read.
 RAW_SPEC = {
     "a_words": tf.io.RaggedFeature(tf.string, value_key="a_words", row_splits_dtype=tf.int64),
     "counts": tf.io.RaggedFeature(tf.int64, value_key="counts", row_splits_dtype=tf.int64),

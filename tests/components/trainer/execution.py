@@ -111,7 +111,7 @@ class Execution:
 
     @property
     def serving_dir(self) -> str:
-        """Where the SavedModel is expected."""
+        """Returns the place of the SavedModel."""
         return os.path.join(self.model.uri, "Format-Serving")
 
     def add_model(self, uri: str) -> None:
@@ -140,7 +140,7 @@ class Execution:
         self.inputs["hyperparameters"] = [artifact_of(_artifacts.HyperParameters, folder)]
 
     def files(self) -> list[str]:
-        """Lists what stands in the folders of the model and of its evaluation."""
+        """Lists the files in the folders of the model and of its evaluation."""
         return [
             os.path.join(root, name)
             for key in ("model", "evaluation")

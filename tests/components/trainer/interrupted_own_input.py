@@ -1,4 +1,4 @@
-"""A model that fails while a file exists, with its own input_fn, shuffled anew in each epoch."""
+"""A model that fails while a file exists, with its own input_fn, reshuffled in each epoch."""
 
 from __future__ import annotations
 

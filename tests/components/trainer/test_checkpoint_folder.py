@@ -230,7 +230,7 @@ def test_an_attempt_that_took_no_folder_leaves_what_a_newer_one_has_made(tmp_pat
     ):
         raise ConnectionError
     assert os.listdir(artifact) == ["saved_model.pb"]
-    # It was held up before it took the folder, which the other one has removed; it begins anew.
+    # It was delayed before it took the folder, which the other one has removed, so it starts again.
     assert first.take_up() == 0
     assert first.surely_is_ours()
 

@@ -34,7 +34,7 @@ def data(tmp_path_factory):
 
 @pytest.mark.e2e
 def test_a_training_on_the_host_takes_them_everywhere(data, tmp_path, caplog):
-    # A raw ragged one, so that the rows are transformed as they are read, and a transformed one.
+    # A raw ragged one, so the rows are transformed as they are read, and a transformed one.
     specs = [{"feature_keys": ["a_words"]}, {"feature_keys": ["counts_xf"]}]
     execution = composite_rows.execution(
         data, tmp_path, steps=12, serving_check="error", slicing_specs=json.dumps(specs)
@@ -59,7 +59,7 @@ def test_a_training_on_the_host_takes_them_everywhere(data, tmp_path, caplog):
     examples = warmup.predict_log.request.inputs["examples"].string_val
     assert tf.train.Example.FromString(examples[0]).features.feature["x"].float_list.value
     (meta_graph,) = describe_saved_model(execution.serving_dir)
-    # A ragged raw feature is no plain tensor.
+    # A ragged raw feature is not a plain tensor.
     assert set(meta_graph.signatures) == {"serving_default", "transform_features"}
     (told,) = [each.getMessage() for each in caplog.records if "CPU hosts only" in each.message]
     for part in (
@@ -73,7 +73,7 @@ def test_a_training_on_the_host_takes_them_everywhere(data, tmp_path, caplog):
 
 
 def _check_transform_features(path):
-    """What the stock Evaluator reads: dense, filled up with zeros."""
+    """Checks the stock Evaluator's input: dense, padded with zeros."""
     record = composite_rows.raw_records("eval")[5]
     transformed = load_serving(path).signatures["transform_features"](tf.constant([record]))
     row = ROWS[5]

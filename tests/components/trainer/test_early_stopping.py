@@ -158,7 +158,7 @@ def test_early_stop(tmp_path):
     curve = training(tmp_path, goal=goal).run()
     assert list(values(curve)) == [2, 4, 6]
     assert curve.stops
-    # Started again, it does not go on.
+    # Started again, it does not continue.
     assert list(values(training(tmp_path, goal=goal).run())) == [2, 4, 6]
 
 
@@ -366,7 +366,7 @@ class TestRestart:
         assert weight(run.chosen_checkpoint(curve)) == 4
 
     def test_never_a_worse_model(self, tmp_path):
-        # From here on, all is worse; and the best step itself, trained anew, would be too.
+        # From here on, all is worse; the best step itself, trained again, would be worse, too.
         for path in [*glob.glob(str(tmp_path / "model.ckpt*")), str(tmp_path / "checkpoint")]:
             os.remove(path)
         run = training(tmp_path, quality={2: 0.1, 4: 0.2, 6: 0.3, 8: 0.4})

@@ -275,7 +275,7 @@ class Hosts:
         self.checkpoints = folder / "checkpoints"
 
     def start(self, kind: str, index: int = 0) -> None:
-        """Starts a host. What it is told to write is its own, but for model_run."""
+        """Starts a host with its own outputs, except for model_run."""
         name = f"{kind}{index}"
         command = [sys.executable, "-m"]
         command += ["tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"]

@@ -17,10 +17,9 @@ from tests import tfx_testdata
 from tests.bad_input import case
 from tests.components.trainer.execution import Execution
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.trainer.keras_callbacks import with_callbacks
+from tfx_tpu_trainer.components.trainer.estimators import with_callbacks
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
-from tfx_tpu_trainer.components.user_module._module import check_module
+from tfx_tpu_trainer.components.user_module._module import check_module, with_keras_model
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving
 
 MODULE = "tests.components.trainer.keras_model"
@@ -46,7 +45,7 @@ def _variables(execution):
 
 
 def _served(execution, *left_out):
-    """What a model answers for the raw eval rows without some features, and the same rows transformed."""
+    """Returns a model's outputs for the raw eval rows without some features, and the same rows transformed."""
     whole, rows = [], []
     for path in glob.glob(os.path.join(tfx_testdata.RAW_EXAMPLES, "Split-eval", "*")):
         for record in tf.data.TFRecordDataset(path, compression_type="GZIP").as_numpy_iterator():
@@ -61,7 +60,7 @@ def _served(execution, *left_out):
     return [{k: v.numpy() for k, v in each.items()} for each in (answered, transformed)]
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)])
 @pytest.mark.e2e
 def test_a_functional_model_trains_on_cores_and_serves_classes_from_both_graphs(library, tmp_path):
     execution = _trained(tmp_path / "first", params={"library": library}, tf_random_seed=3, **CORES)
@@ -104,6 +103,7 @@ def test_a_functional_model_trains_on_cores_and_serves_classes_from_both_graphs(
     assert (variance > 0.9).all()
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_subclassed_model_begins_at_the_same_values_and_evaluates_slices(tmp_path):
     """The metrics of a learning rate of 0 are those of the model's own values, which the seed decides."""
@@ -124,6 +124,7 @@ def test_a_subclassed_model_begins_at_the_same_values_and_evaluates_slices(tmp_p
     assert of_slices / metrics.num_examples == pytest.approx(metrics.overall["accuracy"], abs=1e-6)
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_two_outputs_find_their_labels_among_the_features_and_rows_have_weights(tmp_path):
     execution = _trained(
@@ -205,7 +206,7 @@ def test_what_build_model_returns_is_checked(build_model, label_key, params, ref
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """As much of a TrainJob as callbacks are joined with."""
+    """The part of a TrainJob that callbacks need."""
 
     settings: TrainSettings
     transform_graph_path: str = tfx_testdata.TRANSFORM_GRAPH
@@ -295,7 +296,10 @@ def _own():
                 "EarlyStopping with min_delta",
                 lambda: _callback("EarlyStopping", min_delta=0.1),
                 {},
-                ("EarlyStopping has min_delta=0.1, which no setting", "leave it out"),
+                (
+                    "EarlyStopping has min_delta=0.1, for which TpuTrainer has no setting",
+                    "leave it out",
+                ),
             ),
             (
                 "EarlyStopping of an unknown direction",
@@ -305,7 +309,7 @@ def _own():
             ),
             (
                 "ModelCheckpoint that takes an AUC for a loss",
-                # Newer releases of Keras 3 ask the metric.
+                # Newer releases of Keras 3 read the metric.
                 lambda: _callback(
                     "ModelCheckpoint",
                     library="tf_keras",
@@ -320,7 +324,7 @@ def _own():
                 "EarlyStopping beside another best_metric",
                 lambda: _callback("EarlyStopping", monitor="val_loss"),
                 {"best_metric": "auc"},
-                ("EarlyStopping asks for best_metric='loss', but best_metric='auc' is set",),
+                ("EarlyStopping sets best_metric='loss', but best_metric='auc' is set",),
             ),
             (
                 "EarlyStopping without evaluations",

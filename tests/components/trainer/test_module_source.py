@@ -54,7 +54,7 @@ def test_an_import_path_is_loaded_again_after_an_edit(tmp_path, monkeypatch):
 
 
 def _wheel(folder, **modules):
-    """Builds a wheel of modules, as TFX does of a module_file and what is beside it."""
+    """Builds a wheel of modules, like TFX's of a module_file and its neighbours."""
     folder.mkdir()
     for name, text in modules.items():
         _write(folder, f"{name}.py", text)
@@ -203,7 +203,7 @@ def test_a_module_that_is_not_there(source, refused):
     "modules",
     "a module's wheel that is not a wheel",
     "the module's wheel",
-    "m-1.0-py3-none-any.whl can't be installed (pip's output above says why); create the pipeline "
+    "m-1.0-py3-none-any.whl can't be installed (pip's output above has the reason); create the pipeline "
     "again",
 )
 def test_a_wheel_that_cannot_be_installed(tmp_path, refused):

@@ -72,7 +72,7 @@ def _folders(tmp_path):
 
 
 def _first_steps(execution):
-    """The steps at which sessions have begun: each saves a checkpoint then, which events tell of."""
+    """Returns the steps at which sessions began: each saves a checkpoint then, which events show."""
     folder = execution.outputs["model_run"][0].uri
     starts = []
     for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events*"))):

@@ -24,7 +24,7 @@ ANSWERS = "serve: answers as the estimator predicts"
 
 
 def _raw_rows(count):
-    """The raw eval rows that the tfx wheel carries beside the transformed ones."""
+    """Returns the raw eval rows in the tfx wheel, next to the transformed ones."""
     paths = sorted(glob.glob(os.path.join(tfx_testdata.RAW_EXAMPLES, "Split-eval", "*.gz")))
     data = tf.data.TFRecordDataset(paths, compression_type="GZIP").take(count)
     return [record.numpy() for record in data]
@@ -73,7 +73,7 @@ def test_raw_examples_warm_the_model_up_and_check_it(tmp_path):
     # Both ways in, the same 32 rows.
     assert "predict_raw['probabilities']" in answers and "serving_default['logits']" in answers
     assert ": 32 rows, largest difference" in answers
-    # The TPU's metagraph has no predict_raw: a server that loads it must not be asked for it.
+    # The TPU's metagraph has no predict_raw, so a server that loads it must not get a request for it.
     assert _warmup_rows(execution) == [
         ("serving_default", _raw_rows(1)),
         ("serving_default", _raw_rows(8)),
@@ -82,6 +82,7 @@ def test_raw_examples_warm_the_model_up_and_check_it(tmp_path):
         assert 'name: "taxi"' in file.read()
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_model_that_answers_otherwise_fails_the_training(tmp_path):
     execution = Execution.of_trainer(

@@ -34,7 +34,7 @@ def test_the_constructor_takes_each_setting_as_the_model_declares_it(name):
     kind = typing.get_origin(kind) or kind
     assert forms.get(kind, kind) in {typing.get_origin(each) or each for each in kinds}
     assert (type(None) in kinds) == (default is None)
-    # A cluster is asked for the slice when the pipeline is compiled.
+    # `compile` requests the slice from the cluster.
     assert (RuntimeParameter in kinds) == (name != "tpu")
 
 
@@ -52,7 +52,7 @@ def test_each_argument_of_the_constructor_is_documented_with_its_default():
 
 def test_the_page_names_each_argument():
     page = (Path(__file__).parents[3] / "docs" / "component.md").read_text(encoding="utf-8")
-    table = page[page.index("| about | arguments |") : page.index("Those in bold")]
+    table = page[page.index("| about | arguments |") : page.index("The arguments in bold")]
     assert re.findall(r"`(\w+)`", table) == list(_SIGNATURE.parameters)
 
 
@@ -106,7 +106,7 @@ def test_settings_do_not_change():
 
 
 def refusal(values, *says, given=None):
-    """A row of docs/bad-input.md for settings that are refused."""
+    """A row of docs/bad-input.md for settings that are rejected."""
     given = given or ", ".join(f"`{name}={value!r}`" for name, value in values.items())
     return bad_input.case("component", given, *says, values=values)
 

@@ -74,7 +74,7 @@ def test_a_model_that_fits_is_trained_and_its_report_kept(tmp_path):
     report = _report(execution)
     assert report.ok and [step.name for step in report.steps] == ["train", "eval"]
     assert [step.batch_size for step in report.steps] == [64, 64]
-    # The input was read as well, from the training split.
+    # The input was read, too, from the training split.
     assert report.input is not None and report.input.rows % 64 == 0
     assert report.input_limit.limited_by in ("input", "chips", "either")
     assert os.path.exists(execution.serving_dir)

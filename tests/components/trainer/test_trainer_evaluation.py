@@ -45,7 +45,7 @@ def _column(name):
 
 
 def _expected_metrics(checkpoint):
-    """What the small model's metrics are on the eval split, by NumPy."""
+    """Computes the small model's metrics on the eval split with NumPy."""
     columns = _columns()
     table, kernel, bias = (
         tf.train.load_variable(checkpoint, name).astype(np.float64)
@@ -232,7 +232,7 @@ def test_raw_features(tmp_path):
     assert metrics.num_examples == tfx_testdata.ROWS["eval"]
     expected = _expected_metrics(metrics.checkpoint)
     overall = dict(metrics.overall)
-    # One batch holds all rows, so that the mean over batches is the one over rows.
+    # One batch holds all rows, so the mean over batches is the one over rows.
     assert overall == pytest.approx({**expected, "loss": expected["loss_by_rows"]}, rel=1e-5)
 
 

@@ -124,7 +124,7 @@ def test_checkpoints_and_events_are_in_model_run_and_nothing_else_is_beside_the_
         "eval_metrics.json",
         "serving_config",
     ]
-    # The module says 4, the component 3.
+    # The module has 4, the component 3.
     assert _variable(trained, "payment").shape[1] == 3
 
 
@@ -231,7 +231,7 @@ def test_in_the_stock_trainer_model_and_model_run_are_written(tmp_path):
     "modules",
     "a model_fn that calls `sys.exit(0)`",
     "the module 'exiting_model' ended the process by SystemExit(0) at",
-    "exiting_model.py:5; raise an exception that says what is wrong, or return",
+    "exiting_model.py:5; raise an exception that explains the error, or return",
 )
 def test_a_model_fn_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch, refused):
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -247,7 +247,7 @@ def test_a_model_fn_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch,
     assert os.listdir(execution.outputs["evaluation"][0].uri) == []
 
 
-# After 12 batches its input waits, unless there is a file beside it.
+# After 12 batches its input waits, unless there is a file next to it.
 _MODULE = """
 import pathlib
 import tensorflow as tf

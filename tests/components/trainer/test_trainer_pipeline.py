@@ -24,8 +24,8 @@ from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.components import TpuTrainer, TpuTrainerExecutor
+from tfx_tpu_trainer.components._tfx_private import ExecutorClassSpec
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.trainer.tfx_private import ExecutorClassSpec
 from tfx_tpu_trainer.serving import load_serving
 from tfx_tpu_trainer.workbench.project.config_file import load_config
 
@@ -123,7 +123,7 @@ def test_an_edit_of_an_import_path_module_is_no_cache_hit(tmp_path, monkeypatch)
     assert runs.trainer_states() == ["COMPLETE", "CACHED", "COMPLETE"]
 
 
-# tests/components/trainer/test_resume.py and the compiled run of tests/engines/containers go on from theirs.
+# tests/components/trainer/test_resume.py and the compiled run of tests/engines/containers continue from theirs.
 @pytest.mark.sweep
 def test_a_run_after_a_failure_goes_on_from_the_checkpoint(tmp_path, monkeypatch, caplog):
     machine_is_gone = tmp_path / "machine_is_gone"
@@ -140,7 +140,7 @@ def test_a_run_after_a_failure_goes_on_from_the_checkpoint(tmp_path, monkeypatch
     }
     with pytest.raises(ConnectionError):
         runs.run(TpuTrainer, **arguments)
-    # TFX removes a failed execution's artifacts; the checkpoints are beside them.
+    # TFX removes a failed execution's artifacts; the checkpoints are next to them.
     assert glob.glob(str(tmp_path / "root" / "TpuTrainer" / "model_run" / "*")) == []
     (folder,) = (tmp_path / "root" / "TpuTrainer" / "checkpoints").iterdir()
     machine_is_gone.unlink()
@@ -208,7 +208,7 @@ def test_both_agree_on_slices_of_a_raw_feature(taxi_run: PipelineRun, tmp_path: 
     execution.add_raw_examples()
     raw = execution.inputs["raw_examples"][0]
     raw.uri = str(taxi_run.output_folder("CsvExampleGen", "examples"))
-    # Trained already: nothing but the evaluation is left to do.
+    # Trained already: only the evaluation is left.
     model_run = taxi_run.output_folder("TpuTrainer", "model_run")
     shutil.copytree(model_run, execution.outputs["model_run"][0].uri, dirs_exist_ok=True)
     execution.run()

@@ -1,4 +1,4 @@
-"""Stops a search as Ctrl-C does, at a step. TFX loads a tuner_fn's module anew in each execution, and not this one."""
+"""Stops a search as Ctrl-C does, at a step. TFX reloads a tuner_fn's module in each execution, but not this one."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_trial_under_a_strategy_ends_near_the_one_on_the_host(tmp_path):
 
 @pytest.mark.sweep
 def test_several_processes_share_a_search_as_on_vertex(tmp_path):
-    """TFX's executor of a CustomJob, in two processes: the first one has the oracle, in a process of its own."""
+    """TFX's executor of a CustomJob, in two processes: the first one has the oracle, in its own process."""
     (address,) = free_ports(1)
     cluster = {"workerpool0": [address], "workerpool1": ["localhost:1"]}
     processes = []
@@ -104,7 +104,7 @@ def test_several_processes_share_a_search_as_on_vertex(tmp_path):
 
 
 def main() -> None:
-    # absl has given the root logger its handler by now, which basicConfig alone would leave as it is.
+    # absl has given the root logger its handler by now, which basicConfig would keep without `force`.
     logging.basicConfig(level=logging.INFO, force=True)
     folder, pool = pathlib.Path(sys.argv[1]), sys.argv[2]
     execution = TunerExecution.of(

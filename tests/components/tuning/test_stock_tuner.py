@@ -17,7 +17,7 @@ from tests.components.trainer.execution import Execution
 from tests.components.tuning import stopping
 from tests.components.tuning.tuner_execution import TunerExecution
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.tuning._results import TrialResult, table_of
+from tfx_tpu_trainer.components.tuning._trials import TrialResult, table_of
 
 LOGGER = "tfx_tpu_trainer.components.tuning._tuner"
 
@@ -116,7 +116,7 @@ def test_tensorboards_hparams_plugin_has_the_space_and_each_trial(searched):
         assert told == trial["hyperparameters"]["values"]
         (end,) = _summaries(folder, metadata.SESSION_END_INFO_TAG)
         assert end.session_end_info.status == 1  # STATUS_SUCCESS
-        # The metric's values stand where the plugin looks for them: in the group's folder below the trial's.
+        # The metric's values are where the plugin reads them: in the group's folder below the trial's.
         tags = {
             value.tag
             for path in (folder / "eval").iterdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
-from tfx_tpu_trainer.components.tuning._trial_training import reason_to_stop
+from tfx_tpu_trainer.components.tuning._trials import reason_to_stop
 
 HIGH, LOW = Goal(metric="auc", mode="max"), Goal(metric="loss", mode="min")
 # Averages up to step 200: 0.7, 0.8 and 0.6; the median is 0.7.

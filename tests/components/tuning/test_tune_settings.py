@@ -7,7 +7,7 @@ import pytest
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.components.tuning import make_tuner_fn
-from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
+from tfx_tpu_trainer.components.tuning._tune_job import TuneSettings
 from tfx_tpu_trainer.components.tuning._tuner import make_oracle
 
 SOURCE = "custom_config['tuning']"
@@ -62,7 +62,7 @@ def test_oracles_are_those_of_keras_tuner(name, kind):
     oracle = make_oracle(_settings(oracle=name, direction="min"), _space())
     assert type(oracle) is kind
     assert oracle.objective == keras_tuner.Objective("auc", "min")
-    # TFX asks for the best `max_trials` trials.
+    # TFX requests the best `max_trials` trials.
     assert oracle.get_best_trials(oracle.max_trials) == []
 
 

@@ -73,7 +73,7 @@ class TunerExecution:
 
         Args:
             executor: Its class; the stock one unless another is named.
-            inputs: A folder for what is made beside the search.
+            inputs: A folder for further files of the search.
         """
         beside = (inputs or self.folder / "inputs") / uuid.uuid4().hex
         artifacts = Execution.of_trainer(beside).inputs
@@ -112,7 +112,7 @@ class TunerExecution:
         return folder
 
     def trials(self) -> dict[str, dict[str, Any]]:
-        """What keras-tuner wrote of each trial, by its number."""
+        """Returns keras-tuner's files of each trial, by its number."""
         files = sorted(self.project.glob("trial_*/trial.json"))
         return {
             file.parent.name.removeprefix("trial_"): json.loads(file.read_text()) for file in files

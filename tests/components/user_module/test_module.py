@@ -26,7 +26,7 @@ from tfx_tpu_trainer.components.user_module._module import (
             "modules",
             f"a module that calls `sys.exit({code!r})`",
             f"the module 'model' ended the process by SystemExit({code!r}) at",
-            "raise an exception that says what is wrong, or return",
+            "raise an exception that explains the error, or return",
             values=code,
         )
         for code in (None, 0, 3, "no data today")
@@ -49,7 +49,7 @@ def test_an_interrupt_passes_as_it_is():
 
 
 def _print_for_nobody():
-    """Ends as rich does where the reader has gone: `tfx-tpu-trainer preflight | head`."""
+    """Ends like rich after its reader has gone: `tfx-tpu-trainer preflight | head`."""
     try:
         raise BrokenPipeError
     except BrokenPipeError:

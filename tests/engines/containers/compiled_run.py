@@ -36,7 +36,7 @@ class TaskProcess:
     Attributes:
         task: Its name.
         process: The container's process.
-        invocation: What the container was told.
+        invocation: The container's executor input.
         log: File with both of its streams.
     """
 
@@ -93,7 +93,7 @@ class CompiledRun:
             self.finish(self.start(task))
 
     def start(self, task: str) -> TaskProcess:
-        """Starts an attempt at a task, with URIs of its own."""
+        """Starts an attempt at a task, with its own URIs."""
         self._attempts += 1
         invocation = self._invocation(task)
         container = self._executor(task)["container"]
@@ -101,7 +101,7 @@ class CompiledRun:
         return dataclasses.replace(started, task=task)
 
     def finish(self, started: TaskProcess) -> None:
-        """Waits for a task and reads what it has made."""
+        """Waits for a task and reads its outputs."""
         code = started.wait()
         assert code == 0, f"{started.task}: {code}\n{started.log.read_text()[-5000:]}"
         path = Path(started.invocation["outputs"]["outputFile"])
@@ -116,7 +116,7 @@ class CompiledRun:
             self.outputs[started.task][key] = [artifact]
 
     def take(self, task: str, artifacts: Mapping[str, Artifact]) -> None:
-        """Takes what a task has made elsewhere, as a run does that finds it in its cache.
+        """Uses outputs that a task made elsewhere, like a run that finds them in its cache.
 
         Args:
             task: Its name.
@@ -234,7 +234,7 @@ def _plain(value: Value) -> Any:
     kind = value.WhichOneof("value")
     if kind == "struct_value":
         told = json_format.MessageToDict(value.struct_value)
-        # TFX's field for JSON that is no object.
+        # TFX's field for JSON that is not an object.
         return told.get("__value__", told)
     return getattr(value, kind)
 

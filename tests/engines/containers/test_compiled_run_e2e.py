@@ -42,8 +42,8 @@ class Run:
     Attributes:
         compiled: The run, at its end.
         killed: The first attempt at the trainer's task.
-        killed_at: Step of its last checkpoint that was whole for certain.
-        record: What stood beside its checkpoints.
+        killed_at: Step of its last certainly complete checkpoint.
+        record: The record next to its checkpoints.
         trained: The second attempt.
         checkpoints: Where the trainer keeps checkpoints until it has ended.
     """
@@ -69,7 +69,7 @@ def _compile(folder: Path) -> dict:
     command += ["--image", "registry.example/pipelines:1", "--output", str(output)]
     command += ["--set", f"trainer.train_steps={STEPS}"]
     command += ["--set", f"trainer.save_checkpoints_steps={SAVE_STEPS}"]
-    # Each evaluation on the way builds both graphs anew.
+    # Each evaluation in between builds both graphs again.
     command += ["--set", "trainer.eval_every_steps=null"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300)
@@ -132,7 +132,7 @@ def test_a_killed_trainer_goes_on_from_its_last_checkpoint(run):
     (found,) = re.findall(rf"Resuming from the checkpoint of step (\d+) in {where}", log)
     resumed = int(found)
     assert run.killed_at <= resumed < STEPS
-    # The events of both attempts are in model_run: the second one's begin where the first one was.
+    # The events of both attempts are in model_run: the second one's begin where the first one ended.
     model_run = run.compiled.uri("TpuTrainer", "model_run")
     first, second = (_loss_steps(path) for path in sorted(model_run.glob("events*")))
     assert min(first) < 100 and max(first) < STEPS

@@ -12,7 +12,7 @@ from tests.engines.beam_processes import BeamProcesses
 from tests.engines.flink.forwarding import forwarded
 from tests.free_ports import free_ports
 
-# The name at which each TaskManager finds the pool beside it.
+# The name by which each TaskManager finds the pool next to it.
 _POOL = "worker-pool"
 _FRAMEWORK_HEAP_MIB = 128
 _CONFIGURATION = """\
@@ -107,7 +107,7 @@ class FlinkCluster(BeamProcesses):
         self._java("job_manager", "400m", main, "--configDir", str(self._folder))
 
     def start_task_manager(self, number: int) -> None:
-        """Starts a TaskManager with a pool of its own: it tells its workers by names that each TaskManager uses."""
+        """Starts a TaskManager with its own pool: it gives its workers names that each TaskManager uses."""
         # A pool listens on all addresses; what makes two of one port is that each is found at another address.
         own = int(free_ports(1)[0].rpartition(":")[2])
         address = f"127.0.1.{number}"
@@ -133,7 +133,7 @@ class FlinkCluster(BeamProcesses):
         )
 
     def ask(self, path: str) -> Any:
-        """Asks the JobManager's REST API."""
+        """Queries the JobManager's REST API."""
         with urllib.request.urlopen(f"http://{self.master}/{path}", timeout=30) as answer:
             return json.load(answer)
 

@@ -1,4 +1,4 @@
-"""A worker pool on an address of its own; Beam's listens on all addresses, so that two can't have one port."""
+"""A worker pool on a separate address; Beam's listens on all addresses, so two can't have one port."""
 
 import contextlib
 import socket

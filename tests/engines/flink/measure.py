@@ -100,7 +100,7 @@ def _measure(
     minutes: float,
     heap_mib: int,
 ) -> None:
-    """Runs the component once in a process of its own, with a fresh cluster, and prints a row."""
+    """Runs the component once in its own process, with a fresh cluster, and prints a row."""
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as stack:
         folder = pathlib.Path(made)
         arguments: Sequence[str] = DIRECT

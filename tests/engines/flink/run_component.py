@@ -1,4 +1,4 @@
-"""`python -m tests.engines.flink.run_component NAME INPUTS FOLDER ARGUMENTS`: one component in a process of its own."""
+"""`python -m tests.engines.flink.run_component NAME INPUTS FOLDER ARGUMENTS`: one component in its own process."""
 
 import json
 import pathlib

@@ -116,7 +116,7 @@ def test_with_a_task_manager_killed_the_transformed_rows_are_the_same(runs, taxi
         running = threads.submit(runs.run, "Transform", parallelism=1)
         cluster.wait_for(at_work, "worker of Transform")
         job = runs.running_job()
-        # In the middle: some tasks have ended, and what they left behind is lost too.
+        # In the middle: some tasks have ended, and their results are lost, too.
         cluster.wait_for(lambda: cluster.ask(job)["status-counts"]["FINISHED"] >= 5, "task's end")
         (number,) = at_work()
         assert cluster.ask(job)["state"] == "RUNNING"
@@ -156,7 +156,7 @@ def test_a_job_server_whose_flink_is_not_there_ends_a_job_with_one_line(
     with FlinkCluster(tmp_path / "cluster", libraries) as cluster:
         cluster.start_job_server()
         arguments = cluster.arguments(parallelism=1)
-        # The server itself is there.
+        # The server itself exists.
         assert beam_problem(arguments) is None
         with pytest.raises(RuntimeError) as caught, beam.Pipeline(argv=list(arguments)) as pipeline:
             pipeline | beam.Create([1])

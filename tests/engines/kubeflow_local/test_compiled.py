@@ -35,8 +35,8 @@ class Ended:
 
     Attributes:
         code: The exit code of the engine's process.
-        said: What it has written, with the logs of the tasks.
-        folder: Where its tasks have put their outputs.
+        said: Its output, with the logs of the tasks.
+        folder: The folder of its tasks' outputs.
     """
 
     code: int
@@ -44,7 +44,7 @@ class Ended:
     folder: Path
 
     def metadata(self, key: str, *, having: str) -> dict[str, Any]:
-        """What is known of the only output with a key, such as `blessing`, that has such a property."""
+        """Returns the properties of the only output with a key, such as `blessing`, and a given property."""
         written = [
             json.loads(path.read_text()) for path in self.folder.rglob("executor_output.json")
         ]
@@ -82,7 +82,7 @@ def version(note) -> str:
     if not PYTHON.exists():
         missing = (
             "Kubeflow's local engine: not run; kfp's newest version is missing, which `make test-engines` puts into "
-            "an environment of its own, from requirements/kubeflow.lock"
+            "its own environment, from requirements/kubeflow.lock"
         )
         note(missing)
         pytest.skip(missing)
@@ -112,7 +112,7 @@ def test_it_ends_at_a_planted_resolver(tmp_path) -> None:
         model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
     ).with_id("latest")
     pipeline = tfx.dsl.Pipeline("planted", str(tmp_path / "root"), components=[resolver])
-    # For Kubeflow Pipelines, compile_pipeline refuses it.
+    # For Kubeflow Pipelines, compile_pipeline rejects it.
     compile_pipeline(pipeline, image="r/p:1", backend="vertex").write(tmp_path / "planted.yaml")
     ended = _run(tmp_path / "planted.yaml", tmp_path / "out")
     assert ended.code != 0

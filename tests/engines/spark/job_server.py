@@ -38,5 +38,5 @@ class SparkJobServer(BeamProcesses):
         return self.workers_of(_POOL)
 
     def _environment(self) -> Mapping[str, str]:
-        # Spark asks this machine's name for an address that others reach it by; nobody has to.
+        # Spark looks up this machine's name for an address at which others reach it; nobody needs to.
         return {**super()._environment(), "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -51,7 +51,7 @@ class Split:
 
     @property
     def launch(self) -> str:
-        """What the host runs beside the program; empty where it only starts it."""
+        """Ops that the host runs next to the program; empty if it only starts it."""
         _, _, launched = self.host.partition("tf_device.launch")
         return launched.partition("tf_device.cluster_func")[0]
 

@@ -1,4 +1,4 @@
-"""XLA's ops for which TensorFlow has a kernel for CPUs, each beside what NumPy makes of the same.
+"""XLA's ops for which TensorFlow has a kernel for CPUs, each with NumPy's result for the same input.
 
 `CASES`: op type -> what is traced of a tensor of the shape (2, 4), and the same in NumPy. Where an op
 has several outputs, the case puts them into one list.

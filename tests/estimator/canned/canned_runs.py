@@ -1,4 +1,4 @@
-"""Canned estimators on one small table, trained alike by the original and by ours.
+"""Canned estimators on one small table, trained in the same way by the original and by ours.
 
 Also a program: it trains and prints what came of it, in whichever environment it runs.
 
@@ -305,7 +305,7 @@ def make(apis: tuple[Any, Any], run: str, folder: str, **arguments: Any) -> Any:
 class SetFirstValues(v1.train.SessionRunHook):
     """Sets each trainable variable of a new model to values that follow from its name.
 
-    Op seeds differ between versions of TensorFlow, so that initializers can't be compared.
+    Op seeds differ between versions of TensorFlow, so initializers can't be compared.
     """
 
     def __init__(self, scope: str = "") -> None:

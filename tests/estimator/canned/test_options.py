@@ -92,7 +92,7 @@ _SAVED = {
         {*_DEEP, *_SETTINGS},
         {},
     ),
-    # The second optimizer has a count of its own.
+    # The second optimizer has its own count.
     "combined": (
         lambda made, columns: ours.DNNLinearCombinedRegressor(
             linear_feature_columns=columns,

@@ -1,4 +1,4 @@
-"""Records what the original's TPUEstimator exports, as `original_exports.json` beside this file.
+"""Records what the original's TPUEstimator exports, as `original_exports.json` next to this file.
 
 Not a test: it needs TensorFlow 2.15, the last with an estimator. Run by hand from the repository's
 root whenever `recorded_model.py`, `recorded_serving.py` or `saved_model_facts.py` changes:

@@ -1,7 +1,7 @@
 """The model that both the original's TPUEstimator and our exporter write.
 
 Plain TensorFlow 1 style code that runs unchanged on TensorFlow 2.15 (`record_original.py`) and on
-ours, so that the two SavedModels can be compared op type by op type.
+ours, so the two SavedModels can be compared op type by op type.
 """
 
 from typing import Any

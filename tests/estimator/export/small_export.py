@@ -1,14 +1,18 @@
 """Exports a model without an estimator around it: a checkpoint of first values, then the export."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import EstimatorSpec, export
 from tfx_tpu_trainer.estimator._engine import tracing
 from tfx_tpu_trainer.estimator.export._saved_model import export_saved_model
+from tfx_tpu_trainer.estimator.extending import TPU_TAGS
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
+from tfx_tpu_trainer.serving import meta_graph_with, read_saved_model
+from tfx_tpu_trainer.serving._both_graphs import on_cpu, served
 
 v1 = tf.compat.v1
 
@@ -101,3 +105,12 @@ def serve(path: str, feeds: Any, signature: str = "serving_default") -> dict[str
             {key: info.name for key, info in signature_def.outputs.items()},
             {signature_def.inputs[key].name: value for key, value in feeds.items()},
         )
+
+
+def serve_tpu_graph(
+    path: str, feeds: Mapping[str, Any], signature: str = "serving_default"
+) -> dict[str, np.ndarray]:
+    """Feeds a signature of the metagraph for TPU hosts, and gives what it fetches."""
+    meta_graph = on_cpu(meta_graph_with(read_saved_model(path), TPU_TAGS))
+    with served(path, meta_graph) as answer:
+        return answer(signature, feeds)

@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.estimator.export import (
-    recorded_model,
-    recorded_serving,
-    saved_model_facts,
-    tpu_graph_on_host,
-)
+from tests.estimator.export import recorded_model, recorded_serving, saved_model_facts, small_export
 from tfx_tpu_trainer import estimator as estimator_api
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export, tpu
 
@@ -136,14 +131,16 @@ def test_predictions_are_the_same(exported, recorded, case):
 @pytest.mark.parametrize("case", CASES)
 def test_the_tpu_computation_gives_the_predictions_of_the_host(exported, case):
     on_host = recorded_model.serve(exported[case])
-    of_tpu = tpu_graph_on_host.serve(exported[case], {"examples": recorded_model.serialized_rows()})
+    of_tpu = small_export.serve_tpu_graph(
+        exported[case], {"examples": recorded_model.serialized_rows()}
+    )
     for key, value in on_host.items():
         np.testing.assert_allclose(of_tpu[key], value, atol=1e-6)
 
 
 @pytest.mark.behaviour(331)
 def test_the_tpu_computation_classifies_outside(exported):
-    answers = tpu_graph_on_host.serve(
+    answers = small_export.serve_tpu_graph(
         exported["signatures"],
         {"inputs": recorded_model.serialized_rows()},
         signature="classify",
@@ -291,5 +288,5 @@ def test_batching_is_told_to_the_op(version_2):
 def test_version_2_serves_the_same_on_hosts_and_on_tpus(version_2):
     path, theirs = version_2
     np.testing.assert_allclose(recorded_serving.serve(path), theirs["served"], atol=1e-6)
-    of_tpu = tpu_graph_on_host.serve(path, {"x": recorded_serving.ROWS})["y"]
+    of_tpu = small_export.serve_tpu_graph(path, {"x": recorded_serving.ROWS})["y"]
     np.testing.assert_allclose(of_tpu, theirs["served"], atol=1e-6)

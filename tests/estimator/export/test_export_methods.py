@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case
-from tests.estimator.export import recorded_serving, saved_model_facts, tpu_graph_on_host
+from tests.estimator.export import recorded_serving, saved_model_facts, small_export
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, WarmStartSettings, export, tpu
 
 v1 = tf.compat.v1
@@ -179,7 +179,7 @@ def test_both_graphs_give_what_predict_gives(trained, tmp_path):
     expected = [row["y"] for row in estimator.predict(input_fn)]
     path = estimator.export_saved_model(str(tmp_path), RECEIVER_FN).decode()
     np.testing.assert_allclose(recorded_serving.serve(path), expected, atol=1e-6)
-    on_tpu = tpu_graph_on_host.serve(path, {"x": ROWS})["y"]
+    on_tpu = small_export.serve_tpu_graph(path, {"x": ROWS})["y"]
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 
@@ -253,7 +253,7 @@ def test_a_plain_estimators_model_for_tpus(trained, tmp_path):
     assert of_tpu["tpu_calls"] == 1
     expected = 2 * np.sum(ROWS, axis=1)
     np.testing.assert_allclose(recorded_serving.serve(path), expected, atol=1e-6)
-    on_tpu = tpu_graph_on_host.serve(path, {"x": ROWS})["y"]
+    on_tpu = small_export.serve_tpu_graph(path, {"x": ROWS})["y"]
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 

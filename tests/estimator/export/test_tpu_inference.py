@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.estimator.export import (
-    recorded_serving,
-    saved_model_facts,
-    small_export,
-    tpu_graph_on_host,
-)
+from tests.estimator.export import recorded_serving, saved_model_facts, small_export
 from tests.estimator.export.recorded_serving import NUMBERS, ROWS
 from tfx_tpu_trainer.estimator import EstimatorSpec, export, tpu
 from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
@@ -129,7 +124,7 @@ def test_a_whole_model_keeps_its_signatures(spec, batch_config, tmp_path):
         ).SerializeToString()
         for row in ROWS
     ]
-    answers = tpu_graph_on_host.serve(path, {"inputs": examples}, signature="score")
+    answers = small_export.serve_tpu_graph(path, {"inputs": examples}, signature="score")
     expected = np.sum(ROWS, axis=1, keepdims=True)
     np.testing.assert_allclose(answers["outputs"], expected, atol=1e-6)
 
@@ -164,7 +159,7 @@ def test_a_whole_models_untouched_feature_stays_outside(batch_config, tmp_path):
         whole_model_fn(inner, batch_config=batch_config), tmp_path, receiver_fn=receiver_fn
     )
     keys = [b"a", b"b", b"c"]
-    answers = tpu_graph_on_host.serve(path, {"x": ROWS, "key": keys})
+    answers = small_export.serve_tpu_graph(path, {"x": ROWS, "key": keys})
     assert answers["key"].tolist() == keys
     np.testing.assert_allclose(answers["y"], np.sum(ROWS, axis=1, keepdims=True), atol=1e-6)
 
@@ -187,7 +182,7 @@ def test_a_batch_reaches_the_tpu_in_an_allowed_size(tmp_path):
 
     path = export_with_version_2(model_fn, tmp_path)
     assert small_export.serve(path, {"x": ROWS})["size"].tolist() == [3, 3, 3]
-    answers = tpu_graph_on_host.serve(path, {"x": ROWS})
+    answers = small_export.serve_tpu_graph(path, {"x": ROWS})
     assert answers["size"].tolist() == [8, 8, 8]
     np.testing.assert_allclose(answers["x"], ROWS)
 

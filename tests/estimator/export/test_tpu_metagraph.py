@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.saved_model.model_utils import export_output as of_tensorflow
 
-from tests.estimator.export import saved_model_facts, small_export, tpu_graph_on_host
+from tests.estimator.export import saved_model_facts, small_export
 from tests.estimator.export.small_export import ROWS, call_model, linear
 from tfx_tpu_trainer.estimator import export
 from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
@@ -80,7 +80,7 @@ def test_tpu_computation_predicts_what_a_session_does(network, tmp_path):
     path = small_export.export_model(model, tmp_path)
     expected = small_export.run_directly(model, f"{tmp_path}/model.ckpt-3", ROWS)
     served = small_export.serve(path, {"x": ROWS})["output"]
-    on_tpu = tpu_graph_on_host.serve(path, {"x": ROWS})["output"]
+    on_tpu = small_export.serve_tpu_graph(path, {"x": ROWS})["output"]
     np.testing.assert_allclose(served, expected, atol=1e-6)
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
@@ -123,7 +123,7 @@ def string_receiver_fn():
 def test_a_feature_passed_through_stays_on_the_host(tmp_path):
     model = call_model(lambda features: {"key": features["key"], "y": linear(features)})
     path = small_export.export_model(model, tmp_path, serving_input_receiver_fn=string_receiver_fn)
-    answers = tpu_graph_on_host.serve(path, {"x": ROWS, "key": [b"a", b"b"]})
+    answers = small_export.serve_tpu_graph(path, {"x": ROWS, "key": [b"a", b"b"]})
     assert answers["key"].tolist() == [b"a", b"b"]
     np.testing.assert_allclose(
         answers["y"], small_export.serve(path, {"x": ROWS, "key": [b"a", b"b"]})["y"], atol=1e-6
@@ -276,7 +276,7 @@ def test_a_table_looked_up_outside_of_the_compilation_brings_its_asset(tmp_path)
     facts = saved_model_facts.read_facts(path)
     assert [graph["assets"] for graph in facts] == [["words.txt"]] * 2
     feeds = {"x": ROWS, "key": [b"b", b"unseen"]}
-    answers = tpu_graph_on_host.serve(path, feeds)
+    answers = small_export.serve_tpu_graph(path, feeds)
     assert answers["ids"].tolist() == [1, 2]
     np.testing.assert_allclose(answers["y"], small_export.serve(path, feeds)["y"], atol=1e-6)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from tfx_tpu_trainer.estimator import heads
-from tfx_tpu_trainer.estimator._on_cores import on_cores as optimizers_on_cores
+from tfx_tpu_trainer.estimator._modes import on_cores as optimizers_on_cores
 from tfx_tpu_trainer.estimator.heads import _training
 from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
 

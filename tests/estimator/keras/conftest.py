@@ -9,6 +9,6 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 
 @pytest.fixture(autouse=True, scope="package")
 def _quick_keras() -> Iterator[None]:
-    """Spares the models that Keras itself trains and evaluates, beside ours, AutoGraph's seconds."""
+    """Saves AutoGraph's seconds for the models that Keras itself trains and evaluates."""
     with tf_private.keras_code_unconverted():
         yield

@@ -15,7 +15,7 @@ BATCH = 8
 both_keras = pytest.mark.parametrize("library", ["tf_keras", "keras"])
 
 
-# Where the two are traced alike, one of them is enough for most days.
+# If both are traced in the same way, one of them is enough for most days.
 keras2_first = mostly_swept("library", ["tf_keras", "keras"], kept=["tf_keras"])
 keras3_first = mostly_swept("library", ["tf_keras", "keras"], kept=["keras"])
 

@@ -1,6 +1,15 @@
-"""Keras 2 models whose estimators the original has recorded, and what is recorded of them."""
+"""Keras 2 models whose estimators the original has recorded, and what is recorded of them.
 
+As a program it records them, as `original_keras.json`. That needs TensorFlow 2.15, the last with an estimator:
+
+    uv venv --python 3.10 /tmp/original
+    uv pip install --python /tmp/original/bin/python tensorflow==2.15.1
+    PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.keras.recorded_models
+"""
+
+import json
 import pathlib
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -189,3 +198,19 @@ def _input_fn(name: str, epochs: int) -> Callable[[], Any]:
 def _predicted(estimator: Any, name: str) -> dict[str, list[float]]:
     first = next(estimator.predict(_input_fn(name, 1)))
     return {key: [float(v) for v in np.ravel(value)] for key, value in sorted(first.items())}
+
+
+def main() -> None:
+    make = tf.keras.estimator.model_to_estimator
+    facts = {
+        "-".join(case): facts_of(tf.keras, tf.estimator, make, case, tempfile.mkdtemp())
+        for case in CASES
+    }
+    _, predicted = prediction_with_statistics(tf.keras, make, tempfile.mkdtemp())
+    facts["with_statistics"] = {"untrained": predicted}
+    lines = [f"{json.dumps(case)}: {json.dumps(found)}" for case, found in facts.items()]
+    RECORDING.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Estimators of Keras 2 models against those of the original, as `record_original.py` recorded them.
+"""Estimators of Keras 2 models against those of the original, as `recorded_models.py` recorded them.
 
 The listings of docs/keras.md run, too.
 """

@@ -392,7 +392,7 @@ def test_arrays_are_features_and_labels_by_name_and_by_position(kind, tmp_path):
             np.testing.assert_allclose(predicted[name], values, rtol=1e-5)
 
 
-# Keras 2's WideDeepModel trains each of its two parts with an optimizer of its own.
+# Keras 2's WideDeepModel trains each of its two parts with its own optimizer.
 _FEW = 3
 _OF_TWO_PARTS = {
     "legacy": lambda keras: [keras.optimizers.legacy.SGD(0.1), keras.optimizers.legacy.Adam(0.1)],

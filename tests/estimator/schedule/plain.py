@@ -1,6 +1,10 @@
-"""The linear model in a plain Estimator, and what the tests of schedules share."""
+"""The linear model in a plain Estimator, and what the tests of schedules share.
+
+As a program it is one task of a cluster: `python -m tests.estimator.schedule.plain MODEL_DIR MAX_STEPS`.
+"""
 
 import functools
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -55,3 +59,27 @@ class Recorder(tfe.Exporter):
     def export(self, **told: Any) -> bytes:
         self.calls.append(told)
         return b"exported %d" % len(self.calls)
+
+
+def main(model_dir: str, max_steps: int) -> None:
+    v1.logging.set_verbosity(v1.logging.INFO)
+    estimator = make(
+        model_dir, save=200, experimental_max_worker_delay_secs=1, log_step_count_steps=200
+    )
+    # A worker that is left over ends when the last checkpoint is there.
+    hook = tfe.experimental.make_stop_at_checkpoint_step_hook(estimator, max_steps, 1)
+    tfe.train_and_evaluate(
+        estimator,
+        tfe.TrainSpec(train_input, max_steps=max_steps, hooks=[hook]),
+        tfe.EvalSpec(
+            eval_input,
+            steps=None,
+            exporters=tfe.FinalExporter("final", receiver_fn),
+            start_delay_secs=0,
+            throttle_secs=1,
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -215,7 +215,7 @@ class Cluster:
                 [
                     sys.executable,
                     "-m",
-                    "tests.estimator.schedule.cluster_program",
+                    "tests.estimator.schedule.plain",
                     str(self.model_dir),
                     str(self._max_steps),
                 ],
@@ -255,6 +255,7 @@ class Cluster:
         return max((int(path.stem.rpartition("-")[2]) for path in written), default=-1)
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("workers", "max_steps", "killed"),
@@ -382,7 +383,7 @@ def _train_as(folder, monkeypatch, task: str, master: str, *, max_steps: int) ->
             training_chief_hooks=[chief],
         )
 
-    # With a session config of its own there are no device filters of a cluster that is not there.
+    # With its own session config there are no device filters of a cluster that is not there.
     config = RunConfig(model_dir=folder, session_config=v1.ConfigProto())
     assert config.is_chief is (task == "chief")
     input_fn = functools.partial(linear_model.input_fn, {"batch_size": 6}, epochs=10)
@@ -396,6 +397,6 @@ def test_chief_hooks_and_checkpoints_are_the_chiefs_only(tmp_path, monkeypatch):
     train = functools.partial(_train_as, monkeypatch=monkeypatch, master=server.target)
     assert train(tmp_path / "chief", task="chief", max_steps=3) == (3, 3)
     assert (tmp_path / "chief" / "model.ckpt-3.index").exists()
-    # The worker finds the variables on the server, and goes on with them.
+    # The worker finds the variables on the server, and continues with them.
     assert train(tmp_path / "worker", task="worker", max_steps=5) == (2, 0)
     assert not list(tmp_path.glob("worker/model.ckpt*"))

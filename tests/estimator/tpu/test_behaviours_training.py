@@ -313,7 +313,7 @@ def test_training_goes_on_from_its_checkpoint_when_a_worker_comes_back(tmp_path,
     estimator.train(on_cores.train_input_fn, steps=4, hooks=[hook])
     assert hook.calls == 5
     assert estimator.get_variable_value("global_step") == 4
-    # The input starts anew with the session: batch 0, and then 0, 1, 2 again.
+    # The input restarts with the session: batch 0, and then 0, 1, 2 again.
     batches = linear_model.batches(on_cores.BATCH, epochs=2)
     *_, (_, weights, _) = linear_model.descend([batches[0], *batches[:3]])
     assert estimator.get_variable_value("linear/weights") == pytest.approx(weights, rel=1e-5)

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.estimator.export import saved_model_facts, small_export, tpu_graph_on_host
+from tests.estimator.export import saved_model_facts, small_export
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator import export as export_output_lib
 
@@ -138,7 +138,7 @@ def test_export_version_1_with_outside_compilation(tmp_path, use_tpu, cores):
     assert of_tpu["signatures"] == of_host["signatures"]
     assert "AsString" in of_tpu["outside_compiled_ops"]
     assert "MatMul" not in of_tpu["outside_compiled_ops"]
-    for serve in (small_export.serve, tpu_graph_on_host.serve):
+    for serve in (small_export.serve, small_export.serve_tpu_graph):
         answers = serve(path, {"examples": serialized_rows()})
         np.testing.assert_allclose(answers["logits"], logits, rtol=1e-5)
         answers = serve(path, {"inputs": serialized_rows()}, signature="classes")
@@ -153,6 +153,6 @@ def test_export_version_2_with_inference_on_tpu(tmp_path, use_tpu, cores):
     assert of_host["batch_functions"] == []
     (batch_function,) = of_tpu["batch_functions"]
     assert batch_function["allowed_batch_sizes"] == [2, 8]
-    for serve in (small_export.serve, tpu_graph_on_host.serve):
+    for serve in (small_export.serve, small_export.serve_tpu_graph):
         answers = serve(path, {"examples": serialized_rows()})
         np.testing.assert_allclose(answers["logits"], logits, rtol=1e-5)

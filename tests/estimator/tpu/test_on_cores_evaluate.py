@@ -300,7 +300,7 @@ def test_each_function_is_called_once_with_the_whole_batch(tmp_path, mode, slice
     on_cores.make(tmp_path, model_fn, cores=4, eval_batch_size=16, fed=mode).evaluate(
         _full_rows(40)
     )
-    # Slices are measured on collected rows, by metrics in a graph of their own.
+    # Slices are measured on collected rows, by metrics in their own graph.
     apart = [("metric_fn", [[None], [None]])] if sliced else []
     each = 1 if mode == on_cores.BROADCAST else 4
     assert calls == [

@@ -30,7 +30,7 @@ def test_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
 
 
 def test_all_loops_of_a_session_fetch_the_same(tmp_path, monkeypatch):
-    # A session optimizes the function of all cores anew for each set of fetches.
+    # A session optimizes the function of all cores again for each set of fetches.
     fetched, run = [], v1.Session.run
 
     def noted(session, fetches, *args, **kwargs):
@@ -161,7 +161,7 @@ def _sum_square_by_batch(outputs, labels):
 
 
 def _model_with(optimizer, *, loss=_mean_square):
-    """The linear model with an optimizer of its own."""
+    """The linear model with its own optimizer."""
 
     def model_fn(features, labels, mode, params):
         outputs = linear_model.outputs_of(features)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, TPUConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import parse_iterations_per_loop
+from tfx_tpu_trainer.estimator.tpu._run_config import parse_iterations_per_loop
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,11 @@
 """What TensorFlow's hooks and loops say on the way of a short training and evaluation.
 
-Runs on both stacks. The original's lines, which `test_hook_lines.py` expects, come of
+Runs on both stacks. The original's lines, which `test_words.py` expects, come of
 
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.words.hook_lines
 
 where /tmp/original is the environment that `record_original.py` describes. The original reads the
-step beside its update, so that a loss that is ready too soon may go with the next step's number.
+step beside its update, so a loss that is ready too soon may go with the next step's number.
 """
 
 import logging

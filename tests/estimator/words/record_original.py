@@ -12,7 +12,7 @@ its graphs; the error of a session that has no TPU counts as none. A case hits a
 came through the row's lines, where the failed op was made there or says the row's words, or where a log record says so.
 
 A row is a raise, an assert, a shape check or a log line of the original's source. Its id is
-`module:function:kind:number`; numbers count within the function, so that an edit elsewhere moves none.
+`module:function:kind:number`; numbers count within the function, so an edit elsewhere moves none.
 """
 
 import ast

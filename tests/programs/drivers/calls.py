@@ -86,7 +86,7 @@ class Calls:
     def export(
         self, receiver: Callable[[], Any], feed: Any, *, signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Exports, and asks the export's signature."""
+        """Exports, and calls the export's signature."""
         folder = self._make().export_saved_model(tempfile.mkdtemp(), receiver)
         with tf.Graph().as_default(), tf.Session() as session:
             loaded = tf.saved_model.load(session, ["serve"], tf.compat.as_str(folder))

@@ -59,7 +59,7 @@ def trfl(features, labels, mode, params):
 
 def privacy(features, labels, mode, params):
     """TensorFlow Privacy's optimizer clips the gradient of each row and adds noise."""
-    # TensorFlow of its time had imported it, and the package says `import distutils` only.
+    # TensorFlow of that time had imported it, and the package has only `import distutils`.
     import distutils.version  # noqa: F401
 
     # As its own programs do, which want parts of the package only.

@@ -72,7 +72,7 @@ def rows(mode):
 
 calls = Calls(make)
 calls.train_and_resume(rows(tf.estimator.ModeKeys.TRAIN))
-# On cores its evaluation asks whether TensorFlow compiles for XLA, and takes itself to be on a host.
+# On cores its evaluation checks whether TensorFlow compiles for XLA, and assumes that it is on a host.
 if not CORES:
     calls.evaluate(
         rows(tf.estimator.ModeKeys.EVAL), steps=2, names=["metrics-tiny_reverse/targets/accuracy"]

@@ -1,10 +1,14 @@
-"""Calls `compile` in this process, since each import of TFX takes ten seconds."""
+"""Calls `compile` in this process, since each import of TFX takes ten seconds; and stands in for Kubeflow's API."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -51,3 +55,40 @@ def compile_kubeflow() -> Run:
 def compile_vertex() -> Run:
     """`compile --vertex` with a root, data, an image, a project and a region."""
     return _compiler("--vertex", "--gcp-project", "our-models", "--region", "us-central1")
+
+
+class _KubeflowApi(http.server.BaseHTTPRequestHandler):
+    """The parts of Kubeflow Pipelines' API that a submission uses."""
+
+    received: list[dict[str, Any]]
+
+    def do_GET(self):
+        self._answer({"multi_user": False} if self.path.endswith("healthz") else {})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.received.append({"path": self.path, **body})
+        experiments = self.path.endswith("experiments")
+        self._answer({"experiment_id": "e1"} if experiments else {"run_id": "r1"})
+
+    def _answer(self, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        del arguments
+
+
+@pytest.fixture
+def kubeflow_api(monkeypatch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    received: list[dict[str, Any]] = []
+    handler = type("Handler", (_KubeflowApi,), {"received": received})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", received
+        server.shutdown()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import re
@@ -10,8 +9,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +31,7 @@ COMMON = {"StatisticsGen", "SchemaGen", "Transform", "TpuTrainer", "EvalMetricsG
 
 
 def _specs(output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pipeline spec and the platform spec of a file, as they are written."""
+    """Returns the pipeline spec and the platform spec of a file."""
     text = output.read_text(encoding="utf-8")
     if output.suffix == ".json":
         document = json.loads(text)
@@ -94,7 +91,7 @@ def test_both_pipelines_compile_offline(compiled, pipeline, ending):
     }
 
 
-# What the driver and the launcher of Kubeflow Pipelines fill in, wherever it stands in an argument.
+# Placeholders that the driver and the launcher of Kubeflow Pipelines fill in, anywhere in an argument.
 FILLED_IN = re.compile(
     r"\{\{\$(\.(inputs|outputs)\.(parameters|artifacts)\['\w+'\](\.(uri|path|output_file))?)?\}\}"
 )
@@ -244,43 +241,6 @@ def test_pods_have_what_the_config_gives_them(compile_kubeflow, tmp_path, monkey
     assert component.platform_spec.platforms["kubernetes"].deployment_spec.executors
 
 
-class _KubeflowApi(http.server.BaseHTTPRequestHandler):
-    """The parts of Kubeflow Pipelines' API that a submission uses."""
-
-    received: list[dict[str, Any]]
-
-    def do_GET(self):
-        self._answer({"multi_user": False} if self.path.endswith("healthz") else {})
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.received.append({"path": self.path, **body})
-        experiments = self.path.endswith("experiments")
-        self._answer({"experiment_id": "e1"} if experiments else {"run_id": "r1"})
-
-    def _answer(self, value: dict[str, Any]) -> None:
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments):
-        del arguments
-
-
-@pytest.fixture
-def kubeflow_api(monkeypatch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    received: list[dict[str, Any]] = []
-    handler = type("Handler", (_KubeflowApi,), {"received": received})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", received
-        server.shutdown()
-
-
 @pytest.mark.e2e
 def test_a_submission_reaches_the_api(compile_kubeflow, kubeflow_api, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "")
@@ -418,7 +378,7 @@ def test_what_no_option_takes(compile_kubeflow: Run, tmp_path, monkeypatch, argu
         case(
             "runners",
             f"`compile --kubeflow --output {name}`, where that is a file of one's own",
-            f"{name}' is there and is no compiled pipeline: give another name with --output",
+            f"{name}' exists and is not a compiled pipeline: give another name with --output",
             values=(name, content),
         )
         for name, content in (("config.yaml", "name: taxi\n"), ("rows.json", '{"size": 1}\n'))

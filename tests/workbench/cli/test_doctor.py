@@ -132,7 +132,7 @@ def test_json_is_one_object(folder):
 
 
 def told_with_the_others(folder, path, refused):
-    """Sees a file refused, and the others' findings told all the same; nothing is changed in it."""
+    """Checks that a file is rejected and not changed, and that the other files' findings are still reported."""
     for flags in ([], ["--fix", "--diff"]):
         result = doctor(folder, *flags)
         refused.output(result)
@@ -363,7 +363,7 @@ def many(tmp_path_factory):
 
 
 def test_files_are_read_side_by_side_and_told_in_their_order(many):
-    """In processes of its own: what they find comes back whole, and in the order of the files."""
+    """In separate processes: their findings arrive complete, and in the order of the files."""
     program = (
         "import os, resource, sys\n"
         "os.cpu_count = lambda: 2\n"

@@ -151,7 +151,7 @@ def test_a_version_folder_and_its_base(model, tmp_path):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A Model artifact with a small model, of which what is to be broken is a copy."""
+    """A Model artifact with a small model, of which tests break a copy."""
     folder = tmp_path_factory.mktemp("small")
     save_metagraphs(str(folder / "Format-Serving"), ["serve"])
     (folder / "Format-Serving" / "assets.extra").mkdir()

@@ -23,7 +23,7 @@ ROWS = [
 
 
 def score(age, paid, city):
-    """What the models compute; a missing number counts as 0."""
+    """Computes the models' output; a missing number counts as 0."""
     return (age or 0) / 100 + 2 * (paid or 0) - (city == "Zürich")
 
 
@@ -72,7 +72,7 @@ def quantity(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A project that has pushed two models, of which the older one is no model of these columns."""
+    """A project that has pushed two models, of which the older one has other columns."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "pipeline.py").touch()
     (folder / "config.yaml").write_text(

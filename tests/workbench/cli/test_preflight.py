@@ -129,7 +129,7 @@ _NO_MODULE = {"module_file": None, "steps": None}
         refusal({"steps": "serve"}, "The serve step needs an exported model: give --saved_model"),
         refusal(
             {"module_file": None},
-            "Nothing to compile: give a module with model_fn by --module_file or --module",
+            "Nothing to compile: give a module with model_fn (--module_file or --module)",
         ),
         refusal({"module": "small_model"}, "one of --module_file and --module, not both"),
         refusal(
@@ -326,7 +326,7 @@ def test_a_module_that_exits_is_no_success(files, before):
     line = text.splitlines().index(f"{indent}raise SystemExit(0)") + 1
     ended = preflight(files)
     assert ended.exit_code == 2
-    message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; raise an exception that says"
+    message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; raise an exception"
     assert message in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 

@@ -26,7 +26,7 @@ def files(tmp_path):
         case(
             "preflight",
             "`--pipeline=taxi --tpu=v5e:2x4` before the first run",
-            "Error: what the model is fed is not known: no run has come past Transform yet, and the "
+            "Error: the model's input is unknown: no run has completed Transform yet, and the "
             "project keeps no schema; run the project once (tfx-tpu-trainer run",
             values={"tpu": "v5e:2x4"},
         ),
@@ -61,7 +61,7 @@ def files(tmp_path):
                 (
                     " --train_steps=9 --price=prices.json`, as any option that the config is about",
                     {"train_steps": "9", "price": "prices.json"},
-                    "--train_steps can't be combined with --choose, which writes for the config as it is: set",
+                    "--train_steps can't be combined with --choose, which uses the config's own value: set",
                 ),
                 (
                     " --price=no.json",

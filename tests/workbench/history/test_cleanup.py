@@ -107,7 +107,7 @@ def test_old_runs_go_but_never_the_model_that_was_blessed_and_pushed_last(root: 
     assert (root / "serving" / "1").is_dir()
     assert "nothing to remove" in clean(root, "--keep", "1").output
 
-    # TFX takes from the cache what is there, and makes again what has gone.
+    # TFX uses what exists in the cache, and makes again what is gone.
     assert states(root, run(root, seed=4, blessed=False)) == {State.CACHED}
     assert states(root, run(root, seed=2, blessed=True)) == {State.CACHED}
     assert states(root, run(root, seed=3, blessed=False)) == {State.COMPLETE}

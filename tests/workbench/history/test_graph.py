@@ -160,7 +160,7 @@ def test_another_format_is_refused(refused, tmp_path):
     refused.output(_command("--last", "--root", tmp_path, "--format", "png"))
 
 
-@row("runners", "`graph --format svg`", "svg is not drawn any more; give dot", lines=4)
+@row("runners", "`graph --format svg`", "svg is no longer supported; give dot", lines=4)
 def test_svg_is_refused_with_what_draws_it(refused, tmp_path):
     refused.output(_command("--last", "--root", tmp_path, "--format", "svg"))
 

@@ -75,6 +75,10 @@ def root(tmp_path: Path) -> Path:
         artifact_properties={"blessing": {"blessed": 0}},
         blessing=str(tmp_path / "blessing"),
     )
+    # As an Evaluator without thresholds leaves it.
+    writer.execution(
+        "tuesday", "Evaluator", mlmd.Execution.COMPLETE, blessing=str(tmp_path / "evaluator")
+    )
     # As a Pusher leaves it that has pushed nothing.
     (tmp_path / "pushed").mkdir()
     writer.execution(
@@ -125,7 +129,7 @@ finally: print([name for name in ("tensorflow", "tfx", "apache_beam") if name in
 
 
 def _typed(*words: str) -> list[str]:
-    """Runs a command in a process of its own, and checks that it has done without TensorFlow."""
+    """Runs a command in its own process, and checks that it did not import TensorFlow."""
     ended = subprocess.run(
         [sys.executable, "-c", _IMPORTS_NOTHING, *words], capture_output=True, text=True
     )

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tfx_tpu_trainer.workbench.history.run_log import DEBUG_LOG, LINE_LIMIT, LOG, package_of
 
-# A program of a user, with packages of others that are installed beside it.
+# A user's program, with other packages installed next to it.
 LAUNCHER = """
 import logging
 logger = logging.getLogger("absl")

@@ -55,7 +55,7 @@ def _command(*words: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def churn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of a table as a spreadsheet saves it; only the date of the last login tells who leaves."""
+    """A project for a table in a spreadsheet's form; only the date of the last login shows who leaves."""
     folder = tmp_path_factory.mktemp("new")
     today = datetime.date(2024, 6, 1)
     with open(folder / "members.csv", "w", newline="", encoding="utf-8") as file:
@@ -86,7 +86,7 @@ def churn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def churn_run(churn: Path) -> RunReport:
-    """What the project's first run reports."""
+    """Returns the report of the project's first run."""
     _command("run", "--plain", folder=churn)
     (report,) = (churn / "runs" / "logs").glob(f"*/{REPORT}")
     return RunReport.read(report)
@@ -123,7 +123,7 @@ def test_it_compiles_for_a_cluster_by_its_config(churn, tmp_path, monkeypatch, b
     filled_in = re.sub(r"^# (?=cluster:|  \w+: )", "", text, flags=re.MULTILINE)
     Path("cluster-config.yaml").write_text(filled_in, encoding="utf-8")
     words = ["compile", f"--{backend}", "--project", str(churn), "--config", "cluster-config.yaml"]
-    # The second time a file is there: its own.
+    # The second time, its own file exists.
     for _ in range(2):
         compiled = CliRunner().invoke(main, words)
         assert compiled.exit_code == 0, compiled.output
@@ -150,7 +150,7 @@ def test_it_compiles_for_a_cluster_by_its_config(churn, tmp_path, monkeypatch, b
 def test_a_request_gets_the_answer_that_predict_writes(churn, churn_run, tmp_path):
     import tensorflow as tf
 
-    # The settings name no TPU: one graph, so that no tags are needed.
+    # The settings name no TPU: one graph, so no tags are needed.
     served = tf.saved_model.load(churn_run.pushed)
     request = json.loads((churn / "request.json").read_text(encoding="utf-8"))
     (inputs,) = (
@@ -190,7 +190,7 @@ def test_without_a_pushed_model_the_blessed_one_answers(churn, churn_run):
 def _preflight(
     churn: Path, patched: pytest.MonkeyPatch, config: str, *options: str, exit_code: int = 0
 ) -> tuple[str, str]:
-    """Runs a preflight in the project: what it prints, and the page that it names."""
+    """Runs a preflight in the project; returns its output, and the page that it names."""
     patched.chdir(churn)
     patched.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)
@@ -215,7 +215,7 @@ def test_a_preflight_is_of_the_model_that_the_project_trains(churn, churn_run, m
     rows = yaml.safe_load(text)["trainer"]["train_batch_size"]
     assert f"train, {rows:,} rows: compiles and fits" in said and "8 replicas" in said
     made, by_schema = _preflight(churn, monkeypatch, str(fresh), *step)
-    assert "by schema/schema.pbtxt, as no run has come past Transform yet" in made
+    assert "from schema/schema.pbtxt, as no run has completed Transform yet" in made
     parameters = re.search(r"parameters.*?all variables are \S+ KiB", said)
     assert parameters and parameters[0] in made
     assert "The whole bar is what the step uses" in page and "Preflight of churn" in by_schema
@@ -279,7 +279,7 @@ def test_tfx_s_command_line_runs_the_same_project(churn, churn_run, tmp_path):
     assert 'Pipeline "churn" created successfully.' in said
     said = _run("tfx", "pipeline", "compile", *path, folder=churn, home=tmp_path)
     assert "Pipeline compiled successfully." in said
-    # There is a model to compare with now, so that the gate judges and Pusher pushes once more.
+    # There is a model to compare with now, so the gate judges and Pusher pushes once more.
     _run("tfx", "run", "create", *engine, "--pipeline_name", "churn", folder=churn, home=tmp_path)
     assert len(list((churn / "runs" / "serving").iterdir())) == pushed + 1
 

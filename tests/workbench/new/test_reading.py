@@ -25,7 +25,7 @@ def _write(path, header, rows, encoding="utf-8"):
 
 
 def read_source(path, *, label):
-    """What a file holds; a copy lies in the same folder."""
+    """Returns a file's contents; a copy is in the same folder."""
     scratch = path.parent / "copy"
     scratch.mkdir(exist_ok=True)
     return reading.read_source(path, label=label, scratch=scratch)

@@ -152,7 +152,7 @@ def test_the_images_setup_file_packs_the_pipelines(tmp_path: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
     (app / "setup.py").write_bytes((REPOSITORY / "kubeflow" / "beam_setup.py").read_bytes())
-    # As Beam does where a job has --setup_file.
+    # Like Beam for a job with --setup_file.
     subprocess.run(
         [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path / "dist")],
         cwd=app,
@@ -214,7 +214,7 @@ def json_server(answer: object) -> Iterator[str]:
 
 
 def local_run(arguments: list[str], root: str | Path = "not-made") -> Result:
-    """What the local runner says of Beam arguments."""
+    """Returns the local runner's message about Beam arguments."""
     words = [
         "--pipeline",
         "taxi",
@@ -241,7 +241,7 @@ def test_a_job_server_that_is_not_there_is_told_before_the_run(tmp_path: Path, r
 @row(
     "runners",
     "`beam_args` with a `--job_endpoint` at which something else answers",
-    "what answers at --job_endpoint=localhost:",
+    "the server at --job_endpoint=localhost:",
     "is not a job server of Beam (",
     "give the address of its --job-port",
 )
@@ -274,7 +274,7 @@ def test_a_flink_that_is_not_there_is_told(refused) -> None:
 @row(
     "runners",
     "`beam_args` with a `--flink_master` at which something else answers",
-    "what answers at --flink_master=localhost:",
+    "the server at --flink_master=localhost:",
     "is not Flink: give the address of the JobManager's REST API",
 )
 def test_what_is_no_flink_is_told(refused) -> None:
@@ -340,7 +340,7 @@ def test_a_job_that_failed_for_want_of_a_connection_names_both_ends(reason) -> N
 
 @pytest.fixture
 def handlers_kept() -> Iterator[None]:
-    """Puts the handlers of signals back: a run leaves those that stop it ignored, also in what is started later."""
+    """Restores the handlers of signals: a run leaves those that stop it ignored, even in processes that start later."""
     before = {number: signal.getsignal(number) for number in (*run_child.SIGNALS, signal.SIGALRM)}
     yield
     for number, handler in before.items():

@@ -82,7 +82,7 @@ def test_a_module_that_is_not_there_is_told_when_the_pipeline_is_made(
 
 
 SHORTEST = {"module": "pipelines.taxi.model", "label_key": "big_tip", "train_steps": 10}
-# Values that are not the defaults, of all that can be set beside each other.
+# Values that are not the defaults, for all settings that can be combined.
 VALUES = {
     "label_key": "tip",
     "cache_input": False,
@@ -128,13 +128,19 @@ VALUES = {
 }
 
 
-def trainer_of(
+def components_of(
     *,
     model: Mapping[str, object] = MappingProxyType({"units": [4], "rate": 0.5}),
+    gate: Mapping[str, object] = MappingProxyType({}),
     **trainer: object,
-) -> TpuTrainer:
-    """The trainer that a config declares."""
-    values = {"name": "mine", "root": "/runs", "trainer": {**SHORTEST, **trainer}}
+) -> list[Any]:
+    """Trainer, baseline, gate and pusher that a config declares."""
+    values = {
+        "name": "mine",
+        "root": "/runs",
+        "trainer": {**SHORTEST, **trainer},
+        "gate": dict(gate),
+    }
     config = ProjectConfig.model_validate(values)
     # As the process that runs the pipeline is given it.
     config = ProjectConfig.model_validate_json(config.model_dump_json())
@@ -145,7 +151,18 @@ def trainer_of(
         transform_graph=tfx.dsl.Channel(type=artifacts.TransformGraph),
         schema=tfx.dsl.Channel(type=artifacts.Schema),
         params=model,
-    )[0]
+    )
+
+
+def trainer_of(**given: Any) -> TpuTrainer:
+    """The trainer that a config declares."""
+    return components_of(**given)[0]
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_gate_may_require_alike_answers(required: bool) -> None:
+    gate = components_of(gate={"require_alike_answers": required}, export_to_tpu=True)[2]
+    assert gate.exec_properties["require_alike_answers"] == (1 if required else None)
 
 
 def test_every_parameter_of_the_component_is_a_setting() -> None:

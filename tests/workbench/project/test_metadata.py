@@ -258,7 +258,7 @@ def test_the_history_fits_80_columns_but_for_paths(
 
 def test_a_run_whose_process_is_gone_was_killed(path: Path) -> None:
     Writer(path).execution("monday", "TpuTrainer", mlmd.Execution.RUNNING)
-    # Whose file it is nobody knows: ML Metadata is believed.
+    # The owner of the file is unknown, so ML Metadata is believed.
     assert states_of(path)["monday"] == "running"
     with roots.locked(path.parent):
         pass
@@ -272,7 +272,7 @@ def test_of_the_runs_of_a_locked_root_only_the_one_that_goes_on_is_running(path:
     # ML Metadata counts in milliseconds.
     time.sleep(0.01)
     with roots.locked(path.parent):
-        # Before its first component has begun the newest run is another one.
+        # Before its first component has begun, the newest recorded run is another one.
         assert states_of(path)["monday"] == "killed"
         time.sleep(0.01)
         writer.execution("tuesday", "TpuTrainer", mlmd.Execution.RUNNING)

@@ -81,7 +81,7 @@ def train(root: Path, number: int) -> Path:
 
 
 def shown(folder: Path) -> dict[str, list[str]]:
-    """What TensorBoard shows: the tags of each run."""
+    """Returns what TensorBoard shows: the tags of each run."""
     board = EventMultiplexer().AddRunsFromDirectory(str(folder)).Reload()
     return {name: sorted(tags["tensors"]) for name, tags in board.Runs().items()}
 

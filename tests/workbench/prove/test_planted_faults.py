@@ -17,7 +17,7 @@ TWICE = """v1.layers.batch_normalization(
         )
         hidden = v1.layers.dropout"""
 
-# What stands in the program, what stands there instead, the first step that differs, what the proof names.
+# The text in the program, its replacement, the first step that differs, and the op that the proof names.
 FAULTS = {
     "learning rate off by 1e-3": ("decay(0.05,", "decay(0.05005,", 1, "rate/initial_learning_rate"),
     "label off by one row": (

@@ -1,7 +1,8 @@
 """The names of `tf.contrib` that programs use and TensorFlow 2 lacks, with the same arguments and variables.
 
-`contrib.layers.layer_norm` is what `tf.contrib.layers.layer_norm` was: published checkpoints fit. Names that
-TensorFlow 2 has elsewhere with the same arguments are left out; `tfx-tpu-trainer doctor` says where they are.
+`contrib.layers.layer_norm` makes the variables of `tf.contrib.layers.layer_norm`, so published checkpoints fit.
+Names that TensorFlow 2 has elsewhere with the same arguments are left out; `tfx-tpu-trainer doctor` shows where they
+are.
 """
 
 import importlib
@@ -60,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Cells are Keras 2 layers, which TensorFlow has only where TF_USE_LEGACY_KERAS asks for them.
+    # Cells are Keras 2 layers, which TensorFlow has only with TF_USE_LEGACY_KERAS=1.
     if name in ("cudnn_rnn", "rnn"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

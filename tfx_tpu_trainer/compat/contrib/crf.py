@@ -39,7 +39,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     later = tf.transpose(inputs, [1, 0, 2])[1:]
 
     # The forward algorithm: for each tag, `alphas` is the logarithm of the sum over all prefixes that end with it. It
-    # stays constant after a sequence's end, so that the last row is right for all lengths.
+    # stays constant after a sequence's end, so the last row is right for all lengths.
     def forward(alphas: tf.Tensor, at: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         scores, there = at
         moved = tf.reduce_logsumexp(alphas[:, :, tf.newaxis] + transition_params, 1) + scores
@@ -87,7 +87,7 @@ def crf_decode(
     last_tags = tf.argmax(last_scores, 1, output_type=tf.int32)
 
     # Viterbi backwards: the last step's best tag, then for each step the tag that it came from. Steps after a
-    # sequence's end point at themselves (`stay`), so that short sequences carry their last tag along.
+    # sequence's end point at themselves (`stay`), so short sequences keep their last tag.
     def backward(tags: tf.Tensor, came_from: tf.Tensor) -> tf.Tensor:
         return tf.gather(came_from, tags, axis=1, batch_dims=1)
 

@@ -19,10 +19,10 @@ def percentile(
     validate_args: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Computes a percentile, which is one of the values themselves."""
+    """Computes a percentile without interpolation: it is one of the values."""
     kind = interpolation or "nearest"
     if kind not in _ROUNDED:
-        raise ValueError(f"interpolation is one of {sorted(_ROUNDED)}; got {interpolation!r}.")
+        raise ValueError(f"interpolation must be one of {sorted(_ROUNDED)}; got {interpolation!r}.")
     with v1.name_scope(name, "percentile"):
         values = tf.convert_to_tensor(x)
         share = tf.cast(q, tf.float64)

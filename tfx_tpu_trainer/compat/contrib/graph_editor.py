@@ -49,7 +49,7 @@ def _walk(
     def is_within(op: tf.Operation) -> bool:
         return (among is None or op in among) and (within_ops_fn is None or within_ops_fn(op))
 
-    # A dict keeps the order, so that walks are reproducible.
+    # A dict keeps the order, so walks are reproducible.
     first = dict.fromkeys(each for each in seeds if is_within(each))
     seen, wave = dict(first), list(first)
     while wave:
@@ -121,7 +121,7 @@ def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
     if kwargs:
         raise ValueError(f"select_ops knows no {sorted(kwargs)}; use graph, positive_filter.")
     if graph is not None and not isinstance(graph, tf.Graph):
-        raise TypeError(f"graph is a tf.Graph; got {graph!r}.")
+        raise TypeError(f"graph must be a tf.Graph; got {graph!r}.")
     found: list[tf.Operation] = []
     for each in args:
         if isinstance(each, (str, re.Pattern)):

@@ -17,7 +17,7 @@ __all__ = [
 
 
 def _rows(values: Any, name: str, rank: int) -> tf.Tensor:
-    """Returns one value per image; a single value stands for all."""
+    """Returns one value per image; a single value applies to all."""
     values = tf.convert_to_tensor(values, tf.float32)
     if values.shape.rank not in (rank - 1, rank):
         raise TypeError(f"{name} has rank {rank - 1} or {rank}; got the shape {values.shape}.")

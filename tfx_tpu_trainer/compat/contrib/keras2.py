@@ -1,4 +1,4 @@
-"""Keras 2, which cells of TensorFlow 1 are made of."""
+"""Returns the recurrent cells of TensorFlow 1, which need Keras 2."""
 
 from typing import Any
 

@@ -89,7 +89,7 @@ def index_table_from_tensor(
 ) -> Any:
     """Makes a table from words to their positions in a list."""
     if mapping is None:
-        raise ValueError("mapping is a list of words; got None.")
+        raise ValueError("mapping must be a list of words; got None.")
     with v1.name_scope(name, "string_to_index"):
         words = tf.cast(tf.convert_to_tensor(mapping), _key_type(dtype))
         numbers = tf.range(tf.size(words, tf.int64), dtype=tf.int64)
@@ -99,9 +99,9 @@ def index_table_from_tensor(
 
 def _check_vocabulary(file: Any, size: int | None) -> None:
     if file is None or (isinstance(file, str) and not file):
-        raise ValueError(f"vocabulary_file is the path of a file; got {file!r}.")
+        raise ValueError(f"vocabulary_file must be the path of a file; got {file!r}.")
     if size is not None and size < 1:
-        raise ValueError(f"vocab_size is 1 or more; got {size}.")
+        raise ValueError(f"vocab_size must be 1 or more; got {size}.")
 
 
 def _key_type(dtype: Any) -> tf.DType:
@@ -113,7 +113,7 @@ def _key_type(dtype: Any) -> tf.DType:
 
 def _to_index(initializer: Any, buckets: int, default_value: int, hasher_spec: Any) -> Any:
     if buckets < 0:
-        raise ValueError(f"num_oov_buckets is 0 or more; got {buckets}.")
+        raise ValueError(f"num_oov_buckets must be 0 or more; got {buckets}.")
     if hasher_spec is not None and hasher_spec.hasher != "fasthash":
         raise ValueError(f"Words are hashed by 'fasthash'; got {hasher_spec.hasher!r}.")
     if buckets:

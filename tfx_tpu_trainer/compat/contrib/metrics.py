@@ -49,7 +49,7 @@ _ENDS = "metrics_collections=None updates_collections=None name=None"
 
 
 def _metric(of: Metric, arguments: str, name: str | None = None) -> Metric:
-    """Makes a metric of contrib's order of arguments: each goes to its namesake in tf.compat.v1.metrics."""
+    """Makes a metric with contrib's order of arguments from the one of the same name in tf.compat.v1.metrics."""
     parameters = []
     for each in arguments.split():
         label, _, default = each.partition("=")
@@ -123,7 +123,7 @@ _Pair = tuple[Any, Any]
 
 
 def _state(name: str, shape: tuple[int, ...] = (), dtype: tf.DType = tf.float32) -> tf.Variable:
-    """Makes a variable of a metric: local, and copies of it are added up."""
+    """Makes a metric's variable, which is local and whose copies are summed."""
     return v1.Variable(
         lambda: tf.zeros(shape, dtype),
         trainable=False,
@@ -144,7 +144,7 @@ def _collected(pair: _Pair, metrics_collections: Any, updates_collections: Any) 
 
 
 def _matched(predictions: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Returns all three as float32 of one shape; a last axis of size 1 too many is left out."""
+    """Returns all three as float32 of one shape; drops a superfluous last axis of size 1."""
     predictions = tf.cast(tf.convert_to_tensor(predictions), tf.float32)
     labels = tf.cast(tf.convert_to_tensor(labels), tf.float32)
     ranks = predictions.shape.rank, labels.shape.rank
@@ -175,7 +175,7 @@ def streaming_covariance(
 ) -> _Pair:
     """Computes the covariance of predictions and labels, over all batches.
 
-    By the pairwise update of Chan, Golub and LeVeque, as `tf.contrib.metrics` of TensorFlow 1.15.
+    Uses the pairwise update of Chan, Golub and LeVeque, as `tf.contrib.metrics` did in TensorFlow 1.15.
 
     Args:
         predictions: Numbers.
@@ -186,7 +186,7 @@ def streaming_covariance(
         name: The variable scope. Defaults to `None`, `covariance`.
 
     Returns:
-        The value, NaN below two rows, and the update op.
+        The value, NaN for fewer than two rows, and the update op.
     """
     with v1.variable_scope(name, "covariance", [predictions, labels, weights]):
         predictions, labels, weights = _matched(predictions, labels, weights)
@@ -203,9 +203,9 @@ def streaming_covariance(
         comoment_here = tf.reduce_sum(
             (predictions - mean_p_here) * (labels - mean_l_here) * weights
         )
-        # Chan, Golub and LeVeque: of two parts with n and m rows, the comoment is the sum of both and of
-        # (mean_p1 - mean_p2) * (mean_l1 - mean_l2) * n * m / (n + m); `before` is n, `share` m / (n + m).
-        # All are read before one is written.
+        # Chan, Golub and LeVeque: the comoment of two parts with n and m rows is the sum of both comoments and of
+        # (mean_p1 - mean_p2) * (mean_l1 - mean_l2) * n * m / (n + m); `before` is n, `share` m / (n + m). All are read
+        # before one is written.
         before, old_p, old_l = (tf.identity(each) for each in (count, mean_p, mean_l))
         total = before + here
         with tf.control_dependencies([before, old_p, old_l]):
@@ -249,7 +249,7 @@ def streaming_pearson_correlation(
         name: The variable scope. Defaults to `None`, `pearson_r`.
 
     Returns:
-        The value, NaN below two rows, and the update op.
+        The value, NaN for fewer than two rows, and the update op.
     """
     with v1.variable_scope(name, "pearson_r", [predictions, labels, weights]):
         predictions, labels, weights = _matched(predictions, labels, weights)
@@ -275,18 +275,18 @@ def streaming_concat(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> _Pair:
-    """Puts the values of all batches together.
+    """Concatenates the values of all batches.
 
     Args:
-        values: A tensor whose sizes are known, except for the axis.
+        values: A tensor whose sizes are known, except along `axis`.
         axis: The axis along which batches follow each other. Defaults to 0.
-        max_size: How many are kept, the first ones. Defaults to `None`, all.
+        max_size: How many values to keep, the first ones. Defaults to `None`, all.
         metrics_collections: Collections of the value. Defaults to `None`.
         updates_collections: Collections of the update op. Defaults to `None`.
         name: The variable scope. Defaults to `None`, `streaming_concat`.
 
     Returns:
-        What was put together, and the update op: how many there are.
+        The concatenated values, and the update op, which returns their number.
 
     Raises:
         ValueError: If a size is not known, or the axis does not exist.
@@ -346,12 +346,12 @@ def confusion_matrix(
     name: str | None = None,
     weights: Any = None,
 ) -> tf.Tensor:
-    """Counts how often each class was taken for each, in one batch.
+    """Counts how often each class was predicted for each label, in one batch.
 
     Args:
-        labels: Classes, a row of integers.
-        predictions: Classes, as many.
-        num_classes: How many there are. Defaults to `None`, those that occur.
+        labels: Classes, a vector of integers.
+        predictions: A class for each label.
+        num_classes: The number of classes. Defaults to `None`, those that occur.
         dtype: The counts' type. Defaults to int32.
         name: The ops' name scope. Defaults to `None`.
         weights: A weight for each. Defaults to `None`, all 1.

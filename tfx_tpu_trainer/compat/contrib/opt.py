@@ -19,8 +19,8 @@ __all__ = [
 class DecoupledWeightDecayExtension:
     """Makes an optimizer decay variables before each update; to be inherited before the optimizer's class.
 
-    A variable becomes `variable - weight_decay * variable` with each step; the learning rate has no
-    part in it. Semantics of `tf.contrib.opt` of TensorFlow 1.15.
+    A variable becomes `variable - weight_decay * variable` with each step; the learning rate does
+    not affect it. Behaves like `tf.contrib.opt` in TensorFlow 1.15.
     """
 
     def __init__(self, weight_decay: Any, **kwargs: Any) -> None:
@@ -155,7 +155,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
 class MovingAverageOptimizer(v1.train.Optimizer):
     """Wraps an optimizer to keep moving averages of the variables, and a saver that saves the averages.
 
-    Semantics of `tf.contrib.opt` of TensorFlow 1.15.
+    Behaves like `tf.contrib.opt` in TensorFlow 1.15.
     """
 
     def __init__(

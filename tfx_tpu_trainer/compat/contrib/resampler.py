@@ -16,7 +16,7 @@ def resampler(data: Any, warp: Any, name: str = "resampler") -> tf.Tensor:
         name: The op's name scope. Defaults to `"resampler"`.
 
     Returns:
-        `[batch, ..., channels]`. What is outside of an image counts as 0.
+        `[batch, ..., channels]`. Values outside of an image count as 0.
     """
     with tf.name_scope(name):
         images = tf.convert_to_tensor(data)

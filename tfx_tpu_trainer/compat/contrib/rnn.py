@@ -75,7 +75,7 @@ class LSTMBlockCell(_LstmCell):
         """Makes a step."""
         before, output = state
         gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, output], 1), self._kernel), self._bias)
-        # The order of contrib's op. In another one a checkpoint's kernel would still fit, but mean something else.
+        # The order of contrib's op. In another order a checkpoint's kernel would fit, with mixed-up columns.
         enter, candidate, forget, leave = tf.split(gates, 4, 1)
         if self._use_peephole:
             enter += before * self._diagonals[0]
@@ -139,7 +139,7 @@ class LayerNormBasicLSTMCell(_LstmCell):
             self._norm(each, name) for each, name in zip(tf.split(gates, 4, 1), names)
         )
         candidate = self._activation(candidate)
-        # A tensor may be below 1 in some step.
+        # A tensor's value may be below 1 in some steps.
         if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
             candidate = tf.nn.dropout(candidate, 1 - self._keep_prob, seed=self._seed)
         after = before * tf.sigmoid(forget + self._forget_bias) + tf.sigmoid(enter) * candidate

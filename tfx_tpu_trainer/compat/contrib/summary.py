@@ -45,7 +45,7 @@ def record_summaries_every_n_global_steps(n: Any, global_step: Any = None) -> An
 
 
 def all_summary_ops() -> list[Any]:
-    """Returns the graph's summary ops: what a host_call returns."""
+    """Returns the graph's summary ops, for a host_call to return."""
     return v1.summary.all_v2_summary_ops()
 
 

@@ -4,7 +4,17 @@
 `repair_notebook` do so in notebooks, `python_files` lists what a path holds. Nothing here imports TensorFlow or TFX.
 """
 
-from tfx_tpu_trainer.compat.doctor._examine import Repaired, examine, repair
+from tfx_tpu_trainer.compat.doctor._examine import (
+    NOTEBOOK,
+    Repaired,
+    Source,
+    UnreadableError,
+    examine,
+    python_files,
+    read_source,
+    repair,
+    write_source,
+)
 from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
 from tfx_tpu_trainer.compat.doctor._notebooks import (
     NotANotebookError,
@@ -13,14 +23,6 @@ from tfx_tpu_trainer.compat.doctor._notebooks import (
     repair_notebook,
 )
 from tfx_tpu_trainer.compat.doctor._program import NotPythonError
-from tfx_tpu_trainer.compat.doctor._source_files import (
-    NOTEBOOK,
-    Source,
-    UnreadableError,
-    python_files,
-    read_source,
-    write_source,
-)
 
 __all__ = [
     "NOTEBOOK",

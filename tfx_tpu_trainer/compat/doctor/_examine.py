@@ -1,11 +1,17 @@
-"""Examines one program, and makes its mechanical edits."""
+"""Finds and reads the files of programs, examines one program, and makes its mechanical edits."""
 
 import dataclasses
+import io
 import itertools
+import os
 import re
+import stat
+import tokenize
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
+from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.compat.doctor._findings import (
     Finding,
     apply_edits,
@@ -18,27 +24,25 @@ from tfx_tpu_trainer.compat.doctor._rewriting import Spelling
 from tfx_tpu_trainer.compat.doctor.checks import (
     Context,
     estimators,
-    input_fns,
+    functions,
     keras,
-    model_fns,
-    python_and_numpy,
-    tf1_behavior,
+    older_versions,
 )
 
 _CHECKS: Final = (
-    tf1_behavior.check_dimensions,
+    older_versions.check_dimensions,
     estimators.check_exports,
-    input_fns.check_input_fns,
+    functions.check_input_fns,
     keras.check_keras2,
     estimators.check_legacy_modules,
-    model_fns.check_model_fns,
-    python_and_numpy.check_numpy_names,
-    model_fns.check_optimizers,
-    python_and_numpy.check_abstract_collections,
-    python_and_numpy.check_python2,
+    functions.check_model_fns,
+    older_versions.check_numpy_names,
+    functions.check_optimizers,
+    older_versions.check_abstract_collections,
+    older_versions.check_python2,
     estimators.check_resolvers,
     estimators.check_schedules,
-    tf1_behavior.check_sessions,
+    older_versions.check_sessions,
     estimators.check_tpu_estimators,
 )
 # Parsing is slow, and most files have nothing to do with estimators.
@@ -47,8 +51,116 @@ _CONCERNED: Final = re.compile(
 )
 _NUMPY: Final = re.compile(r"\bimport numpy\b")
 _OLD_NUMPY: Final = re.compile(
-    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, python_and_numpy.NUMPY_NAMES)) + r")\b"
+    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, older_versions.NUMPY_NAMES)) + r")\b"
 )
+
+
+NOTEBOOK: Final = ".ipynb"
+"""The suffix of notebooks."""
+# Ten seconds of reading.
+_LARGEST: Final = 10_000_000
+_SKIPPED: Final = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
+
+
+class UnreadableError(ValueError):
+    """A path or file that can't be examined; the message has the reason and the fix."""
+
+
+def python_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Lists the files to examine.
+
+    Args:
+        path: A file of any name, or a folder, for all `.py` and `.ipynb` files below it, except hidden ones and those
+            in hidden folders, environments and build folders.
+
+    Returns:
+        The files, sorted.
+
+    Raises:
+        UnreadableError: If the path does not exist, or a folder has no file to examine.
+    """
+    root = Path(path)
+    if os.fspath(path) and (root.is_symlink() or root.exists()) and not root.is_dir():
+        return [root]
+    if not os.fspath(path) or not root.is_dir():
+        raise UnreadableError(
+            f"{os.fspath(path)!r}: no such file or folder. Give a .py file, a notebook, or a folder of them."
+        )
+    found: list[Path] = []
+    unlisted: list[OSError] = []
+    for folder, names, files in os.walk(root, onerror=unlisted.append):
+        names[:] = sorted(name for name in names if not _is_skipped(Path(folder) / name))
+        # A hidden file is not a module: editors and macOS leave `.#train.py` and `._train.py`.
+        found += [
+            Path(folder) / name
+            for name in files
+            if name.endswith((".py", NOTEBOOK)) and not name.startswith(".")
+        ]
+    # A folder that can't be listed counts as an unreadable file.
+    found += [Path(error.filename) for error in unlisted]
+    if not found:
+        raise UnreadableError(
+            f"{root}: this folder has no .py file and no notebook. Give one that contains a "
+            "program."
+        )
+    return sorted(found)
+
+
+def _is_skipped(folder: Path) -> bool:
+    hidden = folder.name.startswith(".")
+    return hidden or folder.name in _SKIPPED or os.path.exists(folder / "pyvenv.cfg")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A Python file that was read."""
+
+    path: Path
+    text: str  # with its own line ends
+    encoding: str  # by which Python reads it; `"utf-8-sig"` after a byte order mark
+
+
+def read_source(path: Path) -> Source:
+    """Reads a file as Python would; raises `UnreadableError` if it is not text in its declared encoding."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UnreadableError(f"{path}: a folder that can't be listed.")
+        if not stat.S_ISREG(status.st_mode):
+            # A pipe would wait for its writer forever, and /dev/zero never ends.
+            raise UnreadableError(f"{path}: a pipe, a device or a socket, not a text file.")
+        if status.st_size > _LARGEST:
+            raise UnreadableError(
+                f"{path}: {status.st_size:,} bytes; files of more than {_LARGEST:,} are data, not "
+                "programs, and are not read."
+            )
+        content = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        text = content.decode(encoding)
+        # Codecs such as unicode_escape make surrogates, which no text has.
+        text.encode("utf-8")
+        return Source(path, text, encoding)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}.") from None
+    # LookupError: "hex" and "rot13" are not text codecs.
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise UnreadableError(f"{path}: not read as text: {error}.") from None
+
+
+def write_source(source: Source) -> None:
+    """Replaces a file atomically: a reader sees the old text or the new one.
+
+    Args:
+        source: The new text. Links and permissions are kept.
+
+    Raises:
+        UnreadableError: If it can't be written.
+    """
+    target = Path(os.path.realpath(source.path))
+    try:
+        write_whole(target, source.text.encode(source.encoding))
+    except OSError as error:
+        raise UnreadableError(f"{source.path}: {error.strerror}; it was not changed.") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +170,7 @@ class Examined:
     Attributes:
         findings: In the order of their lines.
         tensorflow: The version of TensorFlow that it was written for, 1 or 2, by the names that it
-            takes from `tf`; `None` where they are in both.
+            takes from `tf`; `None` if they are in both.
     """
 
     findings: list[Finding]
@@ -126,8 +238,8 @@ class Repaired:
         text: The program.
         made: The findings whose edits were made.
         left: The findings on the new text.
-        found: The findings on the text as it was.
-        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` where
+        found: The findings on the original text.
+        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` if
             its names are in both.
     """
 
@@ -164,7 +276,7 @@ def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
     """Makes the edits of the findings that a function returns."""
     # Edits may overlap. In `f(tf.contrib.x.y(tf.placeholder(...)))` the edit of the outer call contains the inner name,
     # and only the longer of two overlapping edits is made. So each round makes the edits that fit together and examines
-    # the new text, until none is left. A finding counts as made in the round that made all of its edits.
+    # the new text, until no edit is left. A finding counts as made in the round that made all of its edits.
     made: list[Finding] = []
     examined = first = look(text)
     for _ in range(_ROUNDS):

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Finding, TextEdit, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Binding, Call, Place, Program, Use
 from tfx_tpu_trainer.compat.doctor._rewriting import (
     REMOVED,
@@ -17,7 +17,6 @@ from tfx_tpu_trainer.compat.doctor._rewriting import (
     rewrite_call,
 )
 from tfx_tpu_trainer.compat.doctor.rules import CONTRIB, MODULES, canonical, is_module, look_up
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import CHANGED, is_only_in_v1
 
 # Modules whose public name can't be imported, and the name that can.
@@ -328,7 +327,7 @@ def _finding(
 
 
 def _is_reached(name: str) -> bool:
-    """Returns whether a new name can be written after `tf` or a module of ours, without an import of its own."""
+    """Returns whether a new name can be written after `tf` or a module of ours, without a separate import."""
     return "." not in name or (
         name.startswith(("tensorflow.", "tfx_tpu_trainer."))
         and not name.startswith("tensorflow.python.")
@@ -336,7 +335,7 @@ def _is_reached(name: str) -> bool:
 
 
 def _is_of_api(binding: Binding) -> bool:
-    """Returns whether an import's binding stays, so that its uses are examined one by one."""
+    """Returns whether an import's binding stays, so its uses are examined one by one."""
     if binding.assigned:
         # `tf = tf.compat.v1`, under any condition.
         return binding.name == V1

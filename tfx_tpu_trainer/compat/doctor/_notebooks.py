@@ -23,21 +23,21 @@ _NAMED_LINE: Final = re.compile(r"\(line (\d+)\)")
 
 
 class NotANotebookError(ValueError):
-    """A text that is not a notebook; the message says why."""
+    """A text that is not a notebook; the message has the reason."""
 
 
 def examine_notebook(text: str) -> list[Finding]:
     """Reports what a notebook's code uses, and whether it still works.
 
     Args:
-        text: The notebook, of format 4: JSON. Its magics and shell lines are skipped.
+        text: A notebook of format 4, as JSON. Its magics and shell lines are skipped.
 
     Returns:
         The findings, in the order of the cells; `cell` counts code cells from 1, and `line` is the
         line in the cell.
 
     Raises:
-        NotANotebookError: If it is none.
+        NotANotebookError: If the text is not a notebook.
         NotPythonError: If a cell is not Python 3; the message names cell and line.
     """
     notebook = _Notebook(text)
@@ -48,13 +48,13 @@ def repair_notebook(text: str) -> Repaired:
     """Makes the mechanical edits in a notebook's code cells; everything else stays byte for byte.
 
     Args:
-        text: The notebook, of format 4: JSON.
+        text: A notebook of format 4, as JSON.
 
     Returns:
         The notebook with the edits.
 
     Raises:
-        NotANotebookError: If it is none.
+        NotANotebookError: If the text is not a notebook.
         NotPythonError: If a cell is not Python 3; the message names cell and line.
     """
     notebook = _Notebook(text)
@@ -66,13 +66,13 @@ def notebook_code(text: str) -> str:
     """Returns a notebook's code cells as one text, each below a heading, for display.
 
     Args:
-        text: The notebook, of format 4: JSON.
+        text: A notebook of format 4, as JSON.
 
     Returns:
-        The code, magics and shell lines as they are written.
+        The code, with unchanged magics and shell lines.
 
     Raises:
-        NotANotebookError: If it is none.
+        NotANotebookError: If the text is not a notebook.
     """
     notebook = _Notebook(text)
     return notebook.restored(notebook.program)
@@ -100,8 +100,7 @@ class _Notebook:
 
     Attributes:
         text: Its JSON.
-        program: Its code as one program. A comment stands above each cell, and `pass` for what is
-            no Python.
+        program: Its code as one program. A comment precedes each cell, and `pass` replaces lines that are not Python.
     """
 
     def __init__(self, text: str) -> None:
@@ -161,7 +160,7 @@ class _Notebook:
 
     # A magic can't be recognized by its look alone: `%x` may continue a modulo from the line above, and `!` may be
     # inside a string. So only lines at which Python's parser stops are considered, and replaced if they look like one.
-    # Each becomes one `pass`, so that line numbers stay.
+    # Each becomes one `pass`, so line numbers stay.
     def _python_of(self, code: str) -> str:
         """Returns a cell's code with `pass` for IPython's lines; line numbers stay."""
         lines = code.split("\n")

@@ -14,7 +14,7 @@ from tfx_tpu_trainer.compat.doctor._findings import TextEdit
 
 # Names follow Python's scopes: after `def f(tf): return tf.Session()` that `tf` is a parameter, and no finding. Each
 # name in the tree is kept with its scope, from which `assignments` walks outwards. Two of Python's rules surprise:
-# methods don't see the names of their class, so that classes are skipped on the way out, and `:=` in a comprehension
+# methods don't see the names of their class, so classes are skipped on the way out, and `:=` in a comprehension
 # assigns in the function around it.
 class Scope:
     """A module, class, function or comprehension, with its assignments.
@@ -22,7 +22,7 @@ class Scope:
     Attributes:
         outer: The scope around it; `None` for the module.
         is_class: Whether it is a class, whose names its methods don't see.
-        is_comprehension: Whether it is a comprehension, out of which `:=` assigns.
+        is_comprehension: Whether it is a comprehension; `:=` in it assigns in the scope around it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Scope:
         self._elsewhere.get(name, self)._assigned.setdefault(name, []).append(statement)
 
     def declare_global(self, name: str) -> None:
-        """Records a `global` name, whose assignments here are the module's."""
+        """Records a `global` name: assignments to it bind the module's name."""
         self._elsewhere[name] = self._module
 
     @property
@@ -93,7 +93,7 @@ class Use:
     Attributes:
         name: In full, as `tensorflow.contrib.tpu.TPUEstimator` for `tf.contrib.tpu.TPUEstimator`.
         binding: The import or assignment that its first part comes from.
-        places: Where each prefix of what is written ends: the whole is the last one.
+        places: The place of each written prefix; the last one is the whole name.
         node: The outermost node.
     """
 
@@ -122,13 +122,13 @@ class Binding:
     """A name bound by an import, or by an assignment of an imported name.
 
     Attributes:
-        name: What it stands for, in full.
+        name: The full name of the object that it is bound to.
         local: What the program calls it.
-        imported: What the import imports: more than `name` in `import a.b`, which binds `a`.
+        imported: The imported name: longer than `name` in `import a.b`, which binds `a`.
         place: Where the import names it, or the assignment.
         statement: The import or assignment.
         statement_place: Its place.
-        guarded: Whether an `except ImportError` stands by.
+        guarded: Whether an `except ImportError` follows.
         assigned: Whether it is an assignment.
         in_function: Whether it is made inside a function.
         uses: The uses of it.
@@ -158,7 +158,7 @@ class Function:
     Attributes:
         name: Its name.
         parameters: The names of its parameters, in order; `**` and its name at the end.
-        place: Where its name stands.
+        place: The place of its name.
         outer: The function around it.
         node: Its definition.
     """
@@ -187,13 +187,13 @@ class Call:
     """A call.
 
     Attributes:
-        name: The function in full where it is imported, else what is written, such as
-            `dataset.batch`; the last attribute alone where it hangs on another call.
+        name: The full name of an imported function, else the name as written, such as `dataset.batch`; only the last
+            attribute if it follows another call.
         attribute: The last part of it.
         arguments: By keyword, and by position from `"0"`.
         place: The call's.
         name_place: The function's, in it.
-        function: The function that the call stands in.
+        function: The function that contains the call.
         node: The call.
     """
 
@@ -255,13 +255,13 @@ class Program:
         text: Its text.
         source: The same in UTF-8, which all places count in.
         tree: Its syntax tree.
-        bindings: What it imports.
+        bindings: Its imports.
         uses: The imported names that it uses.
         calls: Its calls.
         functions: Its functions.
-        bound_names: All names that anything in it is bound to.
-        values: The attributes of that name, of whatever.
-        relative: The names that it imports relatively, and so from next to it.
+        bound_names: All names that it binds.
+        values: The attributes named `value`, of any object.
+        relative: The names that it imports relatively, from modules next to it.
         scopes: The scope of each name in the tree.
         parents: The node around each node.
     """
@@ -376,7 +376,7 @@ class Program:
             for statement in scope.assignments(name.id)
             if (binding := self._by_statement.get((id(statement), name.id))) is not None
         ]
-        # Of several imports in a try, the one that works today counts.
+        # If a `try` has several imports, the one that works today counts.
         return max(found, key=lambda each: (each.works_today, each.place.start), default=None)
 
     def _bind_assigned_names(self) -> None:
@@ -386,7 +386,7 @@ class Program:
                 self._bind_assigned(statement)
             elif isinstance(statement, ast.If | ast.Try):
                 for inner in ast.walk(statement):
-                    # A conditional assignment stands for nothing, except for TensorFlow itself.
+                    # Conditional assignments are ignored, except for TensorFlow itself.
                     if isinstance(inner, ast.Assign) and self.name_of(inner.value) == _V1:
                         self._bind_assigned(inner)
 
@@ -423,7 +423,7 @@ def _parsed(text: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        # Python's hint about numbers with thousands of digits is no help here.
+        # Python's hint about numbers with thousands of digits does not apply here.
         reason = str(error.msg).partition("; use sys.")[0]
         raise NotPythonError(
             error.lineno or 1,

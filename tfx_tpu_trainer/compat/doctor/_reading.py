@@ -39,7 +39,7 @@ class _Around:
     Attributes:
         scope: The scope that its names are looked up in.
         function: The function.
-        guarded: Whether an `except ImportError` stands by.
+        guarded: Whether an `except ImportError` follows.
         in_string: Whether it is inside of an f-string.
     """
 
@@ -80,7 +80,7 @@ class _Reading:
         self._add(node, ((child, around) for child in ast.iter_child_nodes(node)))
 
     def _add(self, parent: ast.AST, children: Iterator[tuple[ast.AST, _Around]]) -> None:
-        # A stack returns the last one first, so that reversed nodes come in the order of the text.
+        # A stack returns the last one first, so reversed nodes come in the order of the text.
         self._ahead.extend((child, parent, around) for child, around in reversed([*children]))
 
     def _look_at(self, node: ast.AST, around: _Around) -> None:
@@ -339,7 +339,7 @@ def _written_name(node: ast.expr) -> str:
     return ""
 
 
-# Any release of the supported lines would do: programs ask whether it is 2, or later than 2.0.
+# Any supported release would do: programs test whether it is 2, or later than 2.0.
 _TODAY: Final = "2.16.2"
 _VERSIONS: Final = ("__version__", "VERSION")
 _COMPARED: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
@@ -431,7 +431,7 @@ class VersionTests:
         raise _UnknownError
 
     def _combined(self, node: ast.BoolOp) -> bool:
-        """Combines `and` and `or`; one part may decide alone, whatever the others are."""
+        """Combines `and` and `or`; one part may decide alone, regardless of the others."""
         decisive, unknown = isinstance(node.op, ast.Or), False
         for each in node.values:
             try:

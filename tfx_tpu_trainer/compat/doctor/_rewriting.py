@@ -26,7 +26,7 @@ class Spelling:
 
     Attributes:
         old_names: Uses of names that only TF 1 has, as `tf.placeholder` after `import tensorflow as tf`.
-        is_tf1: Whether the program was written for TF 1 only, so that the whole API is to be
+        is_tf1: Whether the program was written for TF 1 only, so the whole API is to be
             that of tf.compat.v1.
         is_tf2: Whether it uses names that TF 1 lacks, by way of `tf`.
     """

@@ -1,8 +1,8 @@
 """Compiles, checks and submits a pipeline as a job on Kubeflow Pipelines or Vertex AI.
 
 `compile_pipeline` turns a pipeline into a `CompiledPipeline`; `KubeflowRun` and `VertexRun` send it. `TaskOptions`,
-`Pods` and `VertexJob` are what a config says about nodes, containers and CustomJobs. A task of Kubeflow Pipelines
-starts with `python -m tfx_tpu_trainer.components.clusters.pod_entry`.
+`Pods` and `VertexJob` are a config's settings of nodes, containers and CustomJobs. A task of Kubeflow Pipelines starts
+with `python -m tfx_tpu_trainer.components.clusters.pod_entry`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfx_tpu_trainer._support.imports import lazy_names, of_extra
 
-# TFX itself is imported later, so that a mistake on a command line is reported within a second.
+# TFX itself is imported later, so a mistake on a command line is reported within a second.
 with of_extra("tfx", for_what="tfx_tpu_trainer.components.clusters"):
     import pydantic as _pydantic  # noqa: F401
 

@@ -1,7 +1,7 @@
-"""Finds what would make a job fail, before it is sent: names and paths offline; credentials, buckets and hosts online.
+"""Finds mistakes in a job before it is sent: names and paths offline; credentials, buckets and hosts online.
 
 All network checks together take at most `SECONDS`: they run in a thread that is abandoned when the time is up, since
-the client libraries have long waits of their own.
+the client libraries may wait for minutes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JobError(ValueError):
 
 
 def check_image(image: str, *, setting: str = "image") -> None:
-    """Checks that a container image is named by a tag or a digest.
+    """Checks that a container image is named with a tag or a digest.
 
     Args:
         image: Name of the image.
@@ -62,24 +62,24 @@ def check_image(image: str, *, setting: str = "image") -> None:
         )
     if _DIGEST.fullmatch(image) or _TAGGED.fullmatch(image):
         return
-    # If only the tag is missing, the message says just that.
+    # If only the tag is missing, the message names only that.
     if not _TAGGED.fullmatch(image + ":1"):
         raise JobError(
             f"{setting}={image!r} is not the name of a container image; give one with a tag or a "
             "digest, such as 'europe-docker.pkg.dev/project/images/pipelines:1'"
         )
     raise JobError(
-        f"{setting}={image!r} has no tag, so you could not tell later which image ran; add one, as "
+        f"{setting}={image!r} has no tag, so nothing would record which image ran; add one, as "
         f"in {image + ':1'!r}, or a digest (@sha256:...)"
     )
 
 
 def check_bucket_paths(paths: Mapping[str, str], *, schemes: tuple[str, ...] = ()) -> None:
-    """Checks that paths are where every pod can read and write: in a bucket.
+    """Checks that paths are in a bucket, where every pod can read and write.
 
     Args:
         paths: Paths by the names of their settings.
-        schemes: Schemes that will do, such as `("gs",)`. Defaults to `()`: any.
+        schemes: Schemes that are allowed, such as `("gs",)`. Defaults to `()`: any.
 
     Raises:
         JobError: If one is not.
@@ -115,7 +115,7 @@ def check_project(project: str, region: str) -> None:
 
 
 def check_vertex_names(job_id: str | None, service_account: str | None) -> None:
-    """Checks the forms of a job's id and of the account that it runs as, where they are given."""
+    """Checks the forms of a job's id and of the account that it runs as, if they are given."""
     if job_id is not None and not _JOB_ID.fullmatch(job_id):
         raise JobError(
             f"job_id={job_id!r} is not a valid id of a job; give up to 128 lower-case letters, "
@@ -200,14 +200,13 @@ class Deadline:
         return max(0.05, self._ends - time.monotonic())
 
     def ask(self, question: Callable[[], Answer], *, late: str) -> Answer:
-        """Waits for an answer.
+        """Waits for the result of a check.
 
         Args:
-            question: Returns the answer, or raises.
-            late: What to say if it takes too long.
+            question: Returns the result, or raises.
+            late: The error message if it takes too long.
 
-        Returns:
-            The answer.
+            Returns: The result.
 
         Raises:
             JobError: If the time is over.
@@ -243,12 +242,12 @@ def find_credentials(deadline: Deadline) -> Any:
         import google.auth
         import google.auth.transport.requests
 
-        # Outside Google Cloud the metadata server is asked three times before the library gives up.
+        # Outside Google Cloud the library queries the metadata server three times before it gives up.
         os.environ.setdefault("GCE_METADATA_TIMEOUT", "1")
         try:
             credentials, _ = google.auth.default(scopes=[_SCOPE])
             credentials.refresh(google.auth.transport.requests.Request())
-        # Besides its own errors the library raises whatever a malformed key file causes.
+        # In addition to its own errors the library raises any error that a malformed key file causes.
         except Exception as error:
             path = os.environ.get(_KEY_FILE)
             where = f" in {path!r}" if path else ""
@@ -302,11 +301,11 @@ def check_kubeflow_host(
         deadline,
         what=f"host={host!r}: Kubeflow Pipelines",
         fix="name the address of its API, such as 'http://localhost:8080' after 'kubectl port-forward "
-        "-n kubeflow svc/ml-pipeline-ui 8080:80', and the token if it wants one",
+        "-n kubeflow svc/ml-pipeline-ui 8080:80', and the token if it needs one",
         token=token,
     )
     oldest = (2, 2) if later_setting else (2, 0)
-    # A distribution may report another version than Kubeflow's, or none; that is no reason to refuse.
+    # A distribution may report another version than Kubeflow's, or none; that is not an error.
     try:
         tag = str(reply.json()["tag_name"])
     except (ValueError, KeyError, TypeError):
@@ -370,15 +369,15 @@ def check_command(image: str, modules: Iterable[str], *, pull: str = "missing") 
 def check_image_holds(
     image: str, modules: Iterable[str], *, seconds: float = SECONDS
 ) -> str | None:
-    """Looks for modules in an image, if a Docker engine and the image are at hand; elsewhere, run `check_command`.
+    """Looks for modules in an image, if a Docker engine and the image are available; else run `check_command`.
 
     Args:
         image: The image.
-        modules: Import paths, and packages with the line that they must be of, such as `tfx==1.16`.
-        seconds: How long it may take.
+        modules: Import paths, and packages with their release line, such as `tfx==1.16`.
+        seconds: The time limit.
 
     Returns:
-        `None`, or where the image could not be looked into, a line that says why and what to run.
+        `None`; or, if the image could not be checked, a line with the reason and the command to run.
 
     Raises:
         JobError: If the image lacks a module, or has a package of another line.

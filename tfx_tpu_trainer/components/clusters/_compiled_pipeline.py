@@ -19,12 +19,11 @@ _FIRST_LINE = "# PIPELINE DEFINITION\n"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledPipeline:
-    """A pipeline as Kubeflow Pipelines and Vertex AI read it.
+    """A pipeline in the form that Kubeflow Pipelines and Vertex AI read.
 
     Attributes:
         job: A kfp-pipeline-spec `PipelineJob` in JSON form: `pipelineSpec`, `runtimeConfig`.
-        platform_spec: A `PlatformSpec` in JSON form: what each pod needs of its node. Empty where
-            none needs anything.
+        platform_spec: A `PlatformSpec` in JSON form: each pod's requirements on its node. Empty if there are none.
     """
 
     job: Mapping[str, Any]
@@ -49,9 +48,8 @@ class CompiledPipeline:
         """Returns the text of a file.
 
         Args:
-            form: `"yaml"` is what Kubeflow Pipelines takes: the `PipelineSpec`, and as a second
-                document the `PlatformSpec`. `"json"` is what Vertex AI takes: the `PipelineJob`,
-                with the `PlatformSpec` beside its `pipelineSpec`.
+            form: `"yaml"` is for Kubeflow Pipelines: the `PipelineSpec`, and as a second document the `PlatformSpec`.
+                `"json"` is for Vertex AI: the `PipelineJob`, with the `PlatformSpec` next to its `pipelineSpec`.
         """
         if form == "json":
             platform = {"platformSpec": self.platform_spec} if self.platform_spec else {}
@@ -67,7 +65,7 @@ class CompiledPipeline:
             path: Its name; the ending decides the form: `.json`, `.yaml` or `.yml`.
 
         Raises:
-            ValueError: If the ending says no form.
+            ValueError: If the ending is not one of these.
             OSError: If it can't be written.
         """
         text = self.to_text(form_of(path))
@@ -81,16 +79,17 @@ def check_output(path: str | pathlib.Path) -> None:
     """Checks that a compiled pipeline can be written to a path, before compiling it.
 
     Args:
-        path: Where it would be written; its ending, .yaml or .json, says in which form.
+        path: Where it would be written; its ending, .yaml or .json, decides the form.
 
     Raises:
-        ValueError: If its ending says no form, it can't be written, or what is there is no compiled pipeline.
+        ValueError: If the ending is not one of these, it can't be written, or the existing file is not a compiled
+            pipeline.
     """
     form_of(path)
     check_can_be_written("output", path)
     if os.path.isfile(path) and not _is_compiled(pathlib.Path(path).read_bytes()):
         raise ValueError(
-            f"output {str(path)!r} is there and is no compiled pipeline: give another name "
+            f"output {str(path)!r} exists and is not a compiled pipeline: give another name "
             "with --output"
         )
 

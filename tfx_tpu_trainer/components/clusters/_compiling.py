@@ -1,10 +1,10 @@
 """Compiles a TFX pipeline for Kubeflow Pipelines or Vertex AI, without a network.
 
-Kubeflow Pipelines' open-source backend can't run, or passes over, some of what TFX compiles. Its compiler
+Kubeflow Pipelines' open-source backend can't run, or ignores, some of TFX's output. Its compiler
 (`backend/src/v2/compiler/visitor.go`) ends with an error at an executor that is neither a container nor an importer.
 Its driver and launcher never read a container's `lifecycle.preCacheCheck`, the hook in which TFX's file-based
-ExampleGens look at their files; Vertex AI runs it before it looks into its cache. And they hand inputs to a task
-without the types that TFX's container needs, which `pod_entry.py` fills in.
+ExampleGens read their files; Vertex AI runs it before it checks its cache. And they pass inputs to a task without the
+types that TFX's container needs, which `pod_entry.py` fills in.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Literal
 from google.protobuf import json_format
 from tfx import v1 as tfx
 
+from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR
 from tfx_tpu_trainer.components.clusters._checks import JobError, check_image
 from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
 from tfx_tpu_trainer.components.clusters._html_page import ENTRY_POINT, show_pages
@@ -27,7 +28,6 @@ from tfx_tpu_trainer.components.clusters._pipeline_spec import (
     set_variables,
 )
 from tfx_tpu_trainer.components.clusters._pods import Pods, check_vertex_pods, vertex_labels
-from tfx_tpu_trainer.components.clusters._tfx_private import RUN_EXECUTOR
 from tfx_tpu_trainer.hardware import TpuSpec
 
 Backend = Literal["kubeflow", "vertex"]
@@ -47,21 +47,20 @@ def compile_pipeline(
     """Compiles a pipeline.
 
     Args:
-        pipeline: The pipeline; its TpuTrainers say which TPUs they need.
+        pipeline: The pipeline; its TpuTrainers declare the TPUs that they need.
         image: Container image of the components, with a tag or a digest.
-        backend: What it is for: `"kubeflow"` places trainers with a `tpu` on GKE's TPU nodes;
-            `"vertex"` refuses them, since there a `VertexTpuTrainer` asks for TPUs.
+        backend: The target: `"kubeflow"` places trainers with a `tpu` on GKE's TPU nodes; `"vertex"` rejects them,
+            since a `VertexTpuTrainer` requests TPUs there.
         options: Retries and caching. Defaults to `None`: as the pipeline was declared.
-        pods: What the pods need. Defaults to `None`: nothing. `pods.service_account` belongs to a run
-            and not to what is compiled: `KubeflowRun` and `VertexRun` take it.
+        pods: The pods' settings. Defaults to `None`, none. `pods.service_account` belongs to a run instead of to the
+            compiled pipeline: `KubeflowRun` and `VertexRun` take it.
 
     Returns:
         The compiled pipeline.
 
     Raises:
-        ValueError: If the image, a node or a slice does not fit, a user module would have to
-            be read from or written to a bucket now, Vertex AI cannot give what pods need, or
-            Kubeflow Pipelines cannot run a node.
+        ValueError: If the image, a node or a slice does not fit, a user module would have to be read from or written to
+            a bucket now, Vertex AI does not support the pods' settings, or Kubeflow Pipelines cannot run a node.
     """
     pods = pods or Pods()
     if importlib.util.find_spec("kfp") is None:
@@ -136,7 +135,7 @@ def _trainers(pipeline: tfx.dsl.Pipeline, pods: Pods) -> tuple[str, ...]:
 
 
 def _check_modules(pipeline: tfx.dsl.Pipeline) -> None:
-    """Rejects module files in a bucket, which TFX would read, or package into, over the network."""
+    """Rejects module files in a bucket, which TFX would read or package over the network."""
     root = str(pipeline.pipeline_info.pipeline_root)
     for node in pipeline.components:
         properties: dict[str, Any] = getattr(node, "exec_properties", {})
@@ -172,7 +171,7 @@ def _check_executors(pipeline_spec: Mapping[str, Any]) -> None:
 
 
 def _declare_types(pipeline_spec: dict[str, Any]) -> None:
-    """Starts TFX's containers with `pod_entry.py`, which tells them the types of their inputs."""
+    """Starts TFX's containers with `pod_entry.py`, which gives them the types of their inputs."""
     for _, _, executor in _tasks(pipeline_spec):
         command = executor.get("container", {}).get("command", [])
         if command[-2:] == ["-m", RUN_EXECUTOR]:
@@ -182,7 +181,7 @@ def _declare_types(pipeline_spec: dict[str, Any]) -> None:
 def _do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
     """Makes ExampleGens work without a driver that reads their files beforehand.
 
-    Their results never come from the cache, which could not tell that the files have changed.
+    Their results never come from the cache, which does not notice changed files.
     """
     for task, definition, executor in _tasks(pipeline_spec):
         if "preCacheCheck" not in executor.get("container", {}).get("lifecycle", {}):

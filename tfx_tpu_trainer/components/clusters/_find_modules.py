@@ -1,7 +1,7 @@
 """Finds modules and package versions without importing them, since importing TFX would exceed a check's time limit.
 
-A program of its own, `python find_modules.py MODULE... PACKAGE==LINE...`, which needs nothing but Python: an image's
-Python is given it as its input, since what it looks for may be missing there.
+A separate program, `python find_modules.py MODULE... PACKAGE==LINE...`, which needs only Python: an image's Python
+reads it from standard input, since the modules that it looks for may be missing there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_there(module: str) -> bool:
 
 
 def other_line(wanted: str) -> str | None:
-    """Describes what is wrong with a package's version; None if nothing is."""
+    """Describes the mismatch of a package's version; None if there is none."""
     package, _, line = wanted.partition("==")
     try:
         found = importlib.metadata.version(package)

@@ -1,10 +1,10 @@
 """Declares a page as an artifact that Kubeflow Pipelines and Vertex AI display as HTML.
 
-Both show an artifact whose schema has the title `system.HTML`, and take its URI for that of the file itself. TFX
-knows no such type: it writes the class of an artifact into the compiled pipeline, and takes what is written there
-for the path of a class again, where the component runs. So there are two types: `RunPage`, a folder with the page in
-it, is what a pipeline declares, and what ML Metadata has where TFX runs it. A compiled pipeline has `HtmlFile`
-instead, and its container starts with `components/clusters/pod_entry.py`, which tells TFX what that is.
+Both show an artifact whose schema has the title `system.HTML`, and read its URI as that of the file. TFX lacks this
+type: it writes an artifact's class into the compiled pipeline, and reads it as the path of a class when the component
+runs. So there are two types: a pipeline declares `RunPage`, a folder with the page, which ML Metadata records if TFX
+runs the pipeline. A compiled pipeline has `HtmlFile` instead, and its container starts with
+`components/clusters/pod_entry.py`, which registers that type with TFX.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ ENTRY_POINT = "tfx_tpu_trainer.components.clusters.pod_entry"
 class RunPage(tfx.dsl.Artifact):
     """The page of a training: a folder with `run.html`.
 
-    Its name is the import path by which a container of TFX's own finds it, where somebody else's runner has
-    compiled the pipeline.
+    A TFX container finds it by its import path, which is its name, if another runner has compiled the pipeline.
     """
 
     TYPE_NAME = "tfx_tpu_trainer.RunPage"
@@ -37,7 +36,7 @@ class RunPage(tfx.dsl.Artifact):
 
 
 class HtmlFile(RunPage):
-    """The page of a training where a backend shows it: the URI is the file."""
+    """The page of a training on a backend that shows it: the URI is the file."""
 
     TYPE_NAME = HTML_TITLE
 
@@ -57,7 +56,7 @@ def show_pages(pipeline_spec: dict[str, Any]) -> None:
             continue
         for page in pages:
             page["artifactType"] = {"schemaTitle": HTML_TITLE, "schemaVersion": "0.0.1"}
-        # The container reads this type, and only `pod_entry` makes TFX understand it.
+        # Only `pod_entry` makes TFX understand this type, which the container reads.
         container = executors[component["executorLabel"]]["container"]
         # python -m MODULE; the arguments are unchanged.
         container["command"] = [*container["command"][:-1], ENTRY_POINT]

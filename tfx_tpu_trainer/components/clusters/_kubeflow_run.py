@@ -31,7 +31,7 @@ class KubeflowRun:
     Attributes:
         host: Address of the API of Kubeflow Pipelines 2; `None` only describes the run.
         namespace: Namespace of the run, in a multi-user installation. Defaults to `None`.
-        experiment: Experiment that it belongs to. Defaults to `"Default"`.
+        experiment: The run's experiment. Defaults to `"Default"`.
         name: Its name. Defaults to `None`: the pipeline's.
         service_account: Kubernetes service account of its pods. Defaults to `None`.
         token: Bearer token for the API. Defaults to `None`.
@@ -57,11 +57,11 @@ class KubeflowRun:
     def check(
         self, paths: Mapping[str, str], deadline: Deadline, *, later_setting: str | None = None
     ) -> None:
-        """Asks the API, and Google Cloud Storage for its buckets, whether the run can be sent.
+        """Checks with the API, and with Google Cloud Storage for its buckets, whether the run can be sent.
 
         Args:
             paths: Paths that its pods use, by the names of their settings.
-            deadline: The time for all answers.
+            deadline: The time limit for all checks.
             later_setting: A setting for which the backend must be of version 2.2 or later. Defaults to `None`.
 
         Raises:
@@ -103,7 +103,7 @@ class KubeflowRun:
             The run's id.
 
         Raises:
-            JobError: If there is no host, or the API does not take it or has not said whether it does.
+            JobError: If there is no host, or the API rejects the run or has not answered.
         """
         if self.host is None:
             raise JobError("host=None: give the address of the API of Kubeflow Pipelines")
@@ -152,7 +152,7 @@ class KubeflowRun:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Returns whether an error proves that a run was not accepted: it was refused or never sent."""
+    """Returns whether an error proves that a run was not accepted: it was rejected or never sent."""
     status = getattr(error, "status", None)
     if status is not None:
         return bool(400 <= status < 500)

@@ -1,14 +1,13 @@
 """Edits a compiled PipelineSpec: chips, images, variables, retries, caching and the platform document.
 
-Chips could be asked for with TFX's `with_platform_config` as well, but TFX's local runner refuses a component that has
-it, and the same pipeline shall run there; the platform document TFX does not write at all. Kubeflow Pipelines reads it
-as the second document of a YAML file. Its shape is that of kfp-kubernetes' `KubernetesExecutorConfig`, one for each
-executor.
+Chips could also be requested with TFX's `with_platform_config`, but TFX's local runner, on which the same pipeline must
+run, rejects such components. TFX never writes the platform document, which Kubeflow Pipelines reads as the second
+document of a YAML file. It has a `KubernetesExecutorConfig` of kfp-kubernetes for each executor.
 
-kfp-kubernetes writes into the `platform_config` of a `PipelineTask` of kfp's own language, and TFX compiles without
-one: a `_Task` stands in its place. The locked kfp-kubernetes of TFX 1.16 is 1.0.0, the last that goes with protobuf
-3.20. It has no functions for tolerations, pulling images, labels and annotations, which backends know since 2.2; for
-these the fields of `KubernetesExecutorConfig` are written here, as later versions of kfp-kubernetes write them.
+kfp-kubernetes writes into the `platform_config` of a kfp `PipelineTask`, which TFX does not make; a `_Task` replaces
+it. The locked kfp-kubernetes of TFX 1.16 is 1.0.0, the last one for protobuf 3.20. It has no functions for tolerations,
+image pulls, labels and annotations, which backends know since 2.2; this module writes these fields of
+`KubernetesExecutorConfig` like later versions of kfp-kubernetes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def prepare_pods(
     pods: Pods | None = None,
     trainers: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Gives pods what they need; pods with a slice get one host's chips and an image of their own."""
+    """Gives pods their settings; pods with a slice get one host's chips and their own image."""
     for node, tpu in tpus.items():
         _ask_for_chips(pipeline_spec, node, tpu)
     pods = pods or Pods()
@@ -87,7 +86,7 @@ def executor_label(pipeline_spec: Mapping[str, Any], node: str) -> str:
 
 
 def container_nodes(pipeline_spec: Mapping[str, Any]) -> list[str]:
-    """Lists the nodes that run containers: all but importers and resolvers."""
+    """Lists the nodes that run containers: all except importers and resolvers."""
     executors = pipeline_spec["deploymentSpec"]["executors"]
     components = pipeline_spec["components"]
     return sorted(
@@ -101,7 +100,7 @@ def _ask_for_chips(pipeline_spec: dict[str, Any], node: str, tpu: TpuSpec) -> No
     label = executor_label(pipeline_spec, node)
     container = pipeline_spec["deploymentSpec"]["executors"][label]["container"]
     _check_one_host(node, tpu)
-    # Raises if GKE has no such slice, whose nodes are selected by label.
+    # Raises if GKE lacks the slice, whose nodes are selected by label.
     tpu.node_selector()
     ((kind, count),) = tpu.resource_limits().items()
     # Keeps limits of CPU and memory set by the pipeline's author.
@@ -202,8 +201,8 @@ class TaskOptions(pydantic.BaseModel):
     Attributes:
         retries: How often a failed task is tried again. Defaults to 0.
         node_retries: The same for single nodes, by their ids.
-        backoff_seconds: Seconds before the first retry; each further one waits twice as long, an
-            hour at most. Defaults to 60.
+        backoff_seconds: Seconds before the first retry; each further one waits twice as long, up to an hour. Defaults
+            to 60.
         caching: Whether results may come from the cache. Defaults to `None`: as the pipeline was
             declared.
         node_caching: The same for single nodes, by their ids.
@@ -224,7 +223,7 @@ class TaskOptions(pydantic.BaseModel):
             **values: The attributes.
 
         Raises:
-            JobError: If something does not fit.
+            JobError: If a value is invalid.
         """
         try:
             super().__init__(**values)
@@ -238,7 +237,7 @@ class TaskOptions(pydantic.BaseModel):
             pipeline_spec: A `PipelineSpec` in JSON form.
 
         Raises:
-            ValueError: If an option names a node that there is not.
+            ValueError: If an option names a node that does not exist.
         """
         for node in (*self.node_retries, *self.node_caching):
             executor_label(pipeline_spec, node)

@@ -1,4 +1,4 @@
-"""Defines what pods need besides chips: variables, secrets, claims, tolerations, labels.
+"""Defines pods' settings in addition to chips: variables, secrets, claims, tolerations, labels.
 
 Names, labels and paths have Kubernetes' forms. Vertex AI supports only variables, an account and labels, and would
 silently ignore the rest.
@@ -121,7 +121,7 @@ VariableValue = Annotated[
     str,
     _of_form(
         lambda text: "\0" not in text,
-        "value of an environment variable: take the NUL out",
+        "value of an environment variable: remove the NUL",
     ),
 ]
 """Value of an environment variable."""
@@ -156,7 +156,7 @@ class Toleration(Checked):
 
     Attributes:
         key: Key of the taint. Defaults to `None`: any, with `operator="Exists"`.
-        operator: Whether the taint has to have `value`, or any. Defaults to `"Equal"`.
+        operator: Whether the taint must have `value`, or may have any. Defaults to `"Equal"`.
         value: Value of the taint. Defaults to `None`: the empty one.
         effect: Effect of the taint. Defaults to `None`: any.
         toleration_seconds: Seconds until the pod is evicted, with `effect="NoExecute"`. Defaults to
@@ -197,7 +197,7 @@ class PodSettings(Checked):
         secret_env: Environment variables from Secrets: for each Secret its keys, and for each key the
             variable, such as `{"bucket-key": {"access": "AWS_ACCESS_KEY_ID"}}`.
         secret_volumes: Secrets mounted as folders: the Secret and the path.
-        claims: Persistent volume claims: the claim and the path that it is mounted at.
+        claims: Persistent volume claims: the claim and its mount path.
         tolerations: Taints of nodes that the pods tolerate.
         image_pull_secrets: Secrets with which images are pulled.
         image_pull_policy: When images are pulled. Defaults to `None`: Kubernetes' own choice.
@@ -241,8 +241,8 @@ class PodSettings(Checked):
     def over(self, others: PodSettings) -> PodSettings:
         """Returns these settings over others.
 
-        Of a mapping (variables, Secrets, claims, labels, annotations) these keys win; what is a list
-        is the others' and then these; the pull policy is this one where it is given.
+        In mappings (variables, Secrets, claims, labels, annotations) the keys of these settings win; lists begin with
+        the others' items; this pull policy wins if it is given.
 
         Args:
             others: The settings below.
@@ -250,7 +250,7 @@ class PodSettings(Checked):
         Raises:
             ValueError: If together they give a variable or a path twice.
         """
-        # The field's type decides how it merges, so that a new setting needs no code here.
+        # The field's type decides how it merges, so a new setting needs no code here.
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             below, above = getattr(others, name), getattr(self, name)
@@ -263,7 +263,7 @@ class PodSettings(Checked):
         return PodSettings(**merged)
 
 
-# Kubeflow Pipelines knows these since 2.2.
+# Kubeflow Pipelines supports these since 2.2.
 _LATER = (
     "tolerations",
     "image_pull_secrets",
@@ -277,10 +277,10 @@ class Pods(Checked):
     """Settings of a pipeline's pods, and of the trainer's.
 
     Attributes:
-        service_account: Whom the pods run as: a service account of Kubernetes, or on Vertex AI of
-            Google Cloud. Defaults to `None`: the installation's.
-        all: What every pod needs.
-        trainer: What the trainer's pod needs beside that, `PodSettings.over` it.
+        service_account: The pods' service account: of Kubernetes, or on Vertex AI of Google Cloud. Defaults to `None`:
+            the installation's.
+        all: Settings of every pod.
+        trainer: Additional settings of the trainer's pod; see `PodSettings.over`.
     """
 
     service_account: str | None = None
@@ -299,7 +299,7 @@ class Pods(Checked):
 
     @pydantic.model_validator(mode="after")
     def _fit_together(self) -> Pods:
-        # Each may be valid alone, but together they may mount one path twice; the cluster would report that late.
+        # Each may be valid by itself, but together they may mount one path twice; the cluster would report that late.
         try:
             self.of_trainer()
         except pydantic.ValidationError as error:
@@ -308,7 +308,7 @@ class Pods(Checked):
 
     @property
     def of_later_backends(self) -> str | None:
-        """A given setting that Kubeflow Pipelines before 2.2 refuses or ignores; `None` if there is none."""
+        """A given setting that Kubeflow Pipelines before 2.2 rejects or ignores; `None` if there is none."""
         for group, settings in (("all", self.all), ("trainer", self.trainer)):
             for name in settings.given:
                 if name in _LATER:
@@ -332,7 +332,7 @@ _WAYS_OUT = {
     "claims": "put the files into a bucket",
     "tolerations": "leave them out: Vertex AI chooses its machines itself",
     "image_pull_secrets": "let the service account read the image's registry",
-    "image_pull_policy": "leave it out, and name the image by a digest (@sha256:...)",
+    "image_pull_policy": "leave it out, and name the image with a digest (@sha256:...)",
     "annotations": "leave them out, or make them labels",
 }
 
@@ -341,11 +341,11 @@ def check_vertex_pods(pods: Pods, *, custom_job: bool) -> None:
     """Checks that Vertex AI supports the pods' settings.
 
     Args:
-        pods: What they need.
-        custom_job: Whether the trainer has a CustomJob, which can have labels of its own.
+        pods: The settings.
+        custom_job: Whether the trainer has a CustomJob, which can have its own labels.
 
     Raises:
-        JobError: If it cannot; the message names the setting and the way out.
+        JobError: If it does not; the message names the setting and the fix.
     """
     for group, settings in (("all", pods.all), ("trainer", pods.trainer)):
         for name in settings.given:

@@ -39,14 +39,14 @@ _LONGEST_FLEX_START = 7 * 24 * 3600
 
 
 class VertexJob(Checked):
-    """Where and as whom a CustomJob runs.
+    """Where, and under which account, a CustomJob runs.
 
     Attributes:
         project: Google Cloud project.
         region: Region of Vertex AI, such as `"us-central1"`.
         image: Container image of the TPU workers, which holds `tfx_tpu_trainer` and the user's
             code; a `TpuSpec.runtime_image` wins over it.
-        service_account: Account that the job runs as. Defaults to `None`: Vertex AI's own.
+        service_account: The job's account. Defaults to `None`: Vertex AI's own.
         network: Full name of a network to peer with. Defaults to `None`.
         timeout_seconds: Seconds after which the job is stopped. Defaults to `None`: Vertex AI's
             7 days.
@@ -75,7 +75,7 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
     """Returns a CustomJob, except for the command of its containers.
 
     Vertex AI makes as many machines as the topology needs: a slice is one worker pool with one
-    replica, however many hosts it has.
+    replica, for any number of hosts.
 
     Args:
         job: Where it runs.
@@ -86,8 +86,8 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
         Keyword arguments of `google.cloud.aiplatform_v1.types.CustomJob`.
 
     Raises:
-        ValueError: If Vertex AI has no such slice, the slice's zone is not in the job's region, or the job may last
-            longer than a slice is had.
+        ValueError: If Vertex AI lacks the slice, the slice's zone is not in the job's region, or the job may last
+            longer than a slice can be reserved.
     """
     machine = tpu.vertex_machine_spec()
     if tpu.zone and not tpu.zone.startswith(f"{job.region}-"):
@@ -143,7 +143,7 @@ def _reservation_name(job: VertexJob, tpu: TpuSpec) -> str:
         return name
     if not tpu.zone:
         raise JobError(
-            f"tpu.reservation={name!r}: Vertex AI wants its full name; give tpu.zone too, or "
+            f"tpu.reservation={name!r}: Vertex AI needs its full name; give tpu.zone too, or "
             f"'projects/{job.project}/zones/ZONE/reservations/{name}'"
         )
     return f"projects/{job.project}/zones/{tpu.zone}/reservations/{name}"
@@ -157,7 +157,7 @@ class VertexRun:
         project: Google Cloud project.
         region: Region of Vertex AI.
         job_id: Id of the job. Defaults to `None`: the pipeline's name and the time.
-        service_account: Account that the tasks run as. Defaults to `None`: Vertex AI's own.
+        service_account: The tasks' account. Defaults to `None`: Vertex AI's own.
         network: Full name of a network to peer with. Defaults to `None`.
     """
 
@@ -171,17 +171,17 @@ class VertexRun:
         check_vertex_names(self.job_id, self.service_account)
 
     def check(self, paths: Mapping[str, str], deadline: Deadline) -> Any:
-        """Asks Google Cloud whether the run can be sent.
+        """Checks with Google Cloud whether the run can be sent.
 
         Args:
             paths: Paths that its tasks use, by the names of their settings.
-            deadline: The time for all answers.
+            deadline: The time limit for all checks.
 
         Returns:
-            The credentials of google-auth with which it was asked.
+            The google-auth credentials that were used.
 
         Raises:
-            JobError: If there are none, or the project, the region or a bucket can't be used with them.
+            JobError: If there are no credentials, or the project, the region or a bucket can't be used with them.
         """
         credentials = find_credentials(deadline)
         check_vertex_project(self.project, self.region, credentials, deadline)
@@ -195,9 +195,8 @@ class VertexRun:
             compiled: The pipeline.
 
         Returns:
-            A `google.cloud.aiplatform.PipelineJob`. Its own `submit` asks Cloud Storage for the root's
-            bucket, for up to two minutes, and makes the bucket where there is none; so it is not
-            what `submit` calls.
+            A `google.cloud.aiplatform.PipelineJob`. `submit` here does not call its own `submit`, which looks up the
+            root's bucket in Cloud Storage for up to two minutes, and makes a missing bucket.
         """
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import aiplatform
@@ -238,7 +237,7 @@ class VertexRun:
             The job's resource name.
 
         Raises:
-            JobError: If Vertex AI does not take it, or has not said whether it does.
+            JobError: If Vertex AI rejects it, or has not answered.
         """
         import google.api_core.exceptions
         from google.cloud import aiplatform_v1

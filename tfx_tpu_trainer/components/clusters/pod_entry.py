@@ -2,14 +2,14 @@
 
     python -m tfx_tpu_trainer.components.clusters.pod_entry --executor_class_path=... (TFX's own arguments)
 
-TFX reads the types of a task's artifacts before it imports the component's executor, which therefore can't tell it.
-It takes them from what the backend says of each artifact:
+TFX reads the types of a task's artifacts before it imports the component's executor, which therefore can't register
+them. It reads them from the backend's description of each artifact:
 
-- Vertex AI says what the component that wrote it was compiled with.
-- Kubeflow Pipelines says nothing of inputs (`toRuntimeArtifact` in its `backend/src/v2/metadata/converter.go`), or one
+- Vertex AI gives the type with which the writing component was compiled.
+- Kubeflow Pipelines gives no type of inputs (`toRuntimeArtifact` in its `backend/src/v2/metadata/converter.go`), or one
   of its own types, such as `system.Artifact`. TFX then ends with an error at every task that has an input
-  (https://github.com/tensorflow/tfx/issues/7768; TFX 1.21 does too). What the input was declared as is among the
-  arguments, so it is filled in here.
+  (https://github.com/tensorflow/tfx/issues/7768; TFX 1.21 does too). The arguments have the
+  declared type of each input, which is filled in here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR, TITLE_TO_CLASS_PATH
 from tfx_tpu_trainer.components.clusters._html_page import HTML_TITLE, HtmlFile
-from tfx_tpu_trainer.components.clusters._tfx_private import RUN_EXECUTOR, TITLE_TO_CLASS_PATH
 
 _INVOCATION = "--json_serialized_invocation_args"
 _DECLARED = "--json_serialized_inputs_spec_args"
@@ -33,7 +33,7 @@ def know_html() -> None:
 
 
 def with_declared_types(arguments: Sequence[str]) -> list[str]:
-    """Fills in each input artifact's declared type if the backend gave none that TFX knows."""
+    """Fills in each input artifact's declared type if the backend gave no type that TFX knows."""
     # With the declared input "data" of type Examples, {"data": {"artifacts": [{"uri": "u", "type": {}}]}} becomes
     # {"data": {"artifacts": [{"uri": "u", "type": <Examples>}]}}. What TFX knows stays: it may be a subclass.
     changed = list(arguments)
@@ -48,7 +48,7 @@ def with_declared_types(arguments: Sequence[str]) -> list[str]:
                 continue
             if key not in declared:
                 raise ValueError(
-                    f"the backend says no type of the input {key!r} that TFX knows, and the compiled pipeline "
+                    f"the backend gives no type of the input {key!r} that TFX knows, and the compiled pipeline "
                     "declares none: compile the pipeline again, with the tfx_tpu_trainer of its image"
                 )
             artifact["type"] = declared[key]["artifactType"]

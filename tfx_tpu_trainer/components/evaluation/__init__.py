@@ -1,7 +1,7 @@
 """Turns a trainer's metrics into TFMA's ModelEvaluation, a verdict and a ModelBlessing.
 
 Nothing here runs a model or Beam: the numbers come from the engine's evaluation and are written in the format of
-TensorFlow Model Analysis, which the stock components read. Names are imported on first use, so that reading metrics
+TensorFlow Model Analysis, which the stock components read. Names are imported on first use, so reading metrics
 does not import TFMA.
 """
 

@@ -38,12 +38,12 @@ class Failure:
 
     Attributes:
         metric: the metric's name.
-        message: a sentence without full stop, with value, bound and the baseline's value.
-        bound: the bound in words, as ">= 0.75" or "change >= -0.01".
+        message: a sentence without a full stop, with value, bound and the baseline's value.
+        bound: the bound in words, such as ">= 0.75" or "change >= -0.01".
         value: the candidate's value; None if metric_fn doesn't give this metric, or the slice wasn't measured.
         baseline_value: the baseline's value; None if there is no baseline or it doesn't know the metric.
-        slice_key: the slice, as TFMA writes it; `()` is the whole eval split, and stands also where a
-            threshold's slices were not measured.
+        slice_key: the slice, in TFMA's form; `()` is the whole eval split, or a threshold's slices that were not
+            measured.
     """
 
     metric: str
@@ -65,7 +65,7 @@ class Verdict:
         blessed: True or False; None if there was nothing to check, in which case no blessing is written.
         rubber_stamp: change thresholds were ignored, because there is no baseline model yet.
         failures: what failed; empty unless `blessed` is False.
-        passes: one phrase for each threshold that holds; one for all slices on which it does.
+        passes: one phrase for each threshold that holds, and one for all slices on which it holds.
         unchecked: names of the metrics whose change thresholds were ignored.
     """
 
@@ -107,11 +107,10 @@ def judge(
     A model that has diverged is never blessed, although TFMA's rules find `inf >= 0.5`.
 
     Args:
-        config: The thresholds, its defaults filled in.
-        slices: For each slice its key and its metrics, candidate's, baseline's and differences, as
-            TFMA writes them.
+        config: The thresholds, with defaults filled in.
+        slices: For each slice its key and its metrics (candidate's, baseline's and differences) in TFMA's form.
         comparisons: The same numbers by name, of the whole split first, then of the slices.
-        unchecked: Metrics whose change thresholds were ignored for want of a baseline.
+        unchecked: Metrics whose change thresholds were ignored because there is no baseline.
 
     Returns:
         TFMA's result, and the verdict.
@@ -151,7 +150,7 @@ def _diverged(thresholds: Thresholds, comparisons: Sequence[Comparison]) -> Iter
     checked = {key.name for key in thresholds}
     for one in comparisons if thresholds else ():
         for name in diverged_names(one.candidate):
-            # A small slice may have an undefined ratio that no threshold is about.
+            # A small slice may have an undefined ratio on which there is no threshold.
             if not one.slice_key or name in checked:
                 value = one.candidate[name]
                 yield Failure(
@@ -278,12 +277,12 @@ def write_blessing(
 ) -> None:
     """Writes a blessing as the stock Evaluator does, and the verdict's text next to it.
 
-    A verdict without thresholds (`blessed` is None) writes the text only: neither Pusher nor
-    LatestBlessedModelStrategy then takes the model for blessed.
+    A verdict without thresholds (`blessed` is None) writes the text only: neither Pusher nor LatestBlessedModelStrategy
+    then considers the model blessed.
 
     Args:
-        blessing: the ModelBlessing artifact; its folder gets `BLESSED` or `NOT_BLESSED`, its custom
-            properties what LatestBlessedModelStrategy looks for.
+        blessing: the ModelBlessing artifact; its folder gets `BLESSED` or `NOT_BLESSED`, its custom properties get the
+            values that LatestBlessedModelStrategy reads.
         verdict: the verdict.
         model: the judged Model, with its id in MLMD.
         baseline_model: the Model it was compared with.

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 SliceValue = str | int | float
 
 SliceKey = tuple[tuple[str, SliceValue], ...]
-"""A slice as TFMA writes it: pairs of a feature and a value, in the order of the names."""
+"""A slice in TFMA's form: pairs of a feature and a value, in the order of the names."""
 
 OVERALL: SliceKey = ()
 """The whole eval split."""
 
 OTHER_VALUE = "__OTHER__"
-"""In a slice key, all values of a feature beyond those measured one by one."""
+"""In a slice key: all values of a feature that are not measured one by one."""
 
 
 def slice_name(key: SliceKey) -> str:
-    """Names a slice as TFMA's views do: `payment_type:Cash`, `day_X_hour:1_X_17`, `Overall`."""
+    """Names a slice like TFMA's views: `payment_type:Cash`, `day_X_hour:1_X_17`, `Overall`."""
     if not key:
         return "Overall"
     names, values = zip(*key)
@@ -117,7 +117,7 @@ def count_slices(
     slicer = tfma.slicer.SingleSliceSpec(spec=spec)
     counts: Counter = Counter()
     for values, count in rows.items():
-        # One array of texts and numbers would turn the numbers into texts.
+        # A single array of texts and numbers would turn the numbers into texts.
         features = {
             name: np.array(of_name)
             for name, of_name in zip(names, values)
@@ -131,7 +131,7 @@ def count_slices(
 
 def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
     """Returns the slices with the most rows, in the order of their keys."""
-    # Ties are broken by key, so that two runs over the same rows measure the same slices.
+    # Ties are broken by key, so two runs over the same rows measure the same slices.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], _sortable(item[0])))
     return tuple(sorted((key for key, _ in ranked[:max_slices]), key=_sortable))
 
@@ -142,7 +142,7 @@ def other_slice(key: SliceKey, spec: config_pb2.SlicingSpec) -> SliceKey:
 
 
 def _sortable(key: SliceKey) -> tuple:
-    # Python can't compare text with numbers, so that numbers sort first.
+    # Python can't compare text with numbers, so numbers sort first.
     return tuple((name, isinstance(value, str), value) for name, value in key)
 
 

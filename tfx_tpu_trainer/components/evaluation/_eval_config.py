@@ -92,8 +92,8 @@ def applies(slicing_spec: Any, name: str, key: SliceKey) -> bool:
 def for_slice(config: config_pb2.EvalConfig, key: SliceKey) -> config_pb2.EvalConfig:
     """Keeps the thresholds that apply to a slice.
 
-    TFMA counts a threshold as failed on every slice that lacks its metric, whether it is for that slice or
-    not: right where all slices have the same metrics, which a baseline's and a candidate's need not have.
+    TFMA counts a threshold as failed on every slice that lacks its metric, even if it is not for that slice. That is
+    right if all slices have the same metrics, but a baseline's and a candidate's may differ.
     """
     kept = config_pb2.EvalConfig()
     kept.CopyFrom(config)
@@ -134,7 +134,7 @@ def _check_models(eval_config: config_pb2.EvalConfig) -> None:
     if baselines > 1 or candidates > 1 or (baselines and not candidates):
         raise ValueError(
             f"eval_config.model_specs names {candidates} candidate(s) and {baselines} baseline(s): give one "
-            "candidate and at most one with is_baseline=True, or none at all."
+            "candidate and at most one with is_baseline=True, or no model specs."
         )
 
 
@@ -268,20 +268,20 @@ def stock_evaluator_config(
 ) -> config_pb2.EvalConfig:
     """Builds the EvalConfig for TFX's Evaluator to measure a TpuTrainer model on raw examples.
 
-    The model gets serialized raw examples by `serving_default`; the label, which Transform has made, is
-    found by the `transform_features` signature. No user code is needed.
+    The model gets serialized raw examples by `serving_default`; the label, which Transform has made, comes from the
+    signature `transform_features`. No user code is needed.
 
-    There are no thresholds in it, so that the Evaluator writes no blessing: `EvalMetricsGate` blesses. To
-    let the Evaluator bless instead, give thresholds on TFMA's metrics in `metrics`, and leave the gate out.
+    It has no thresholds, so the Evaluator writes no blessing: `EvalMetricsGate` blesses. To let the Evaluator
+    bless instead, give thresholds on TFMA's metrics in `metrics`, and leave out the gate.
 
     Args:
         label_key: the label in Transform's output, as TpuTrainer's `label_key`.
-        metrics: TFMA's metrics: class names, as "AUC", or configs.
-        prediction_key: which output of the model is its prediction; '' if it has one output only, or if the
-            metrics know what to do with several.
-        slicing_specs: slices to measure beside the whole, of raw or transformed features, in any form that
+        metrics: TFMA's metrics: class names, such as "AUC", or configs.
+        prediction_key: the output that is the model's prediction; '' if it has only one output, or if the metrics can
+            handle several.
+        slicing_specs: slices to measure in addition to the whole, by raw or transformed features, in any form that
             TpuTrainer takes.
-        example_weight_key: feature of Transform's output that weighs the rows; '' for none.
+        example_weight_key: feature of Transform's output that weights the rows; '' for none.
 
     Returns:
         The config.

@@ -1,7 +1,7 @@
 """Defines EvalMetrics and `eval_metrics.json`, the metrics that a Model artifact carries.
 
-The file stands at the root of the Model artifact, next to `Format-Serving`, so that a baseline still brings its own
-numbers months later.
+The file is at the root of the Model artifact, next to `Format-Serving`, so a baseline still has its own numbers
+months later.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class SliceMetrics:
     """The metrics of one slice of the eval split.
 
     Attributes:
-        key: the slice, as TFMA writes it: pairs of a feature and a value, sorted by feature.
-        metrics: metric name -> value over the rows of the slice; scalars. `loss` is not among them, nor
-            `loss_by_rows`: they belong to whole batches.
+        key: the slice, in TFMA's form: pairs of a feature and a value, sorted by feature.
+        metrics: metric name -> value over the rows of the slice; scalars. without `loss` and `loss_by_rows`, which
+            belong to whole batches.
         num_examples: rows of the slice, or None when they weren't counted.
 
     Raises:
-        ValueError: the key is that of the whole split, or a metric is not a scalar number.
+        ValueError: the key is the whole split's, or a metric is not a scalar number.
     """
 
     key: SliceKey
@@ -79,18 +79,18 @@ class EvalMetrics:
         ('loss',)
 
     Attributes:
-        overall: metric name -> value over the whole eval split. Values are scalars (Python or NumPy
-            numbers, arrays of shape `()`); they are kept as Python floats, which hold every float32 and
-            float64 exactly. `loss` is one of them, and `loss_by_rows` where rows were counted.
-        global_step: training step of the evaluated checkpoint; None only when the metrics were read
-            from a ModelEvaluation that doesn't say.
+        overall: metric name -> value over the whole eval split. Values are scalars (Python or NumPy numbers, arrays of
+            shape `()`); they are kept as Python floats, which hold every float32 and float64 exactly. `loss` is one of
+            them, and `loss_by_rows` if rows were counted.
+        global_step: training step of the evaluated checkpoint; None only if the metrics were read from a
+            ModelEvaluation without it.
         num_examples: rows evaluated, or None when they weren't counted.
         checkpoint: path of the evaluated checkpoint, or None (untrained or already removed).
         seconds: wall time of the evaluation, or None when unknown.
         slices: the metrics of slices of the split, each slice once.
 
     Raises:
-        ValueError: no metric at all, or a metric that is not a scalar number.
+        ValueError: no metric, or a metric that is not a scalar number.
     """
 
     overall: Mapping[str, float]
@@ -138,16 +138,16 @@ class EvalMetrics:
         """Returns the metrics of an evaluation by the engine, as the artifacts record them.
 
         `loss` is what `evaluate()` returns and TensorBoard shows: on the host the mean of the batches' losses, as in
-        the original. `loss_by_rows` is the exact one: a short last batch counts by its rows, whatever the batch size;
-        where the engine found no rows to count, there is none. Metrics that are not scalars (a confusion matrix, a
-        vector by class) are left out with a warning, because a ModelEvaluation's thresholds and MLMD's properties know
-        scalars only; they do not make a finished training fail.
+        the original. `loss_by_rows` is exact: a short last batch counts by its rows, with any batch size; it is
+        missing if the engine found no rows to count. Metrics that are not scalars (a confusion matrix, a vector by
+        class) are left out with a warning, because a ModelEvaluation's thresholds and MLMD's properties take only
+        scalars; they do not make a finished training fail.
 
         Args:
-            result: what `evaluate_result()` returned.
+            result: The result of `evaluate_result()`.
 
         Returns:
-            The scalar metrics without `global_step`, which has a field of its own.
+            The scalar metrics without `global_step`, which has its own field.
         """
         # With batches of 4, 4 and 2 rows and mean losses of 1, 1 and 4, `loss` is (1 + 1 + 4) / 3 = 2 and
         # `loss_by_rows` is (4 + 4 + 8) / 10 = 1.6. Models are compared by the second, since it does not depend on the
@@ -194,8 +194,8 @@ def write_eval_metrics(model_uri: str, metrics: EvalMetrics) -> str:
     "NaN", "Infinity" and "-Infinity". The file appears whole or not at all.
 
     Args:
-        model_uri: folder of the Model artifact, created if missing; any path tf.io.gfile knows.
-        metrics: what to write.
+        model_uri: folder of the Model artifact, created if missing; any path that tf.io.gfile supports.
+        metrics: the metrics to write.
 
     Returns:
         The file's path.
@@ -237,10 +237,10 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
         model_uri: folder of the Model artifact.
 
     Returns:
-        The metrics, or None if the model has no such file: another trainer made it.
+        The metrics, or None if the model lacks the file because another trainer made it.
 
     Raises:
-        ValueError: the file is there and can't be understood; the text names it.
+        ValueError: the file exists but can't be read; the message names it.
     """
     path = os.path.join(model_uri, EVAL_METRICS_FILE)
     if not tf.io.gfile.exists(path):
@@ -363,10 +363,10 @@ def metric_properties(metrics: EvalMetrics) -> dict[str, float | int | str]:
         metrics: the evaluation.
 
     Returns:
-        `eval_<metric>` for each metric, `global_step`, `num_examples`, `evaluated_checkpoint` and
-        `evaluation_seconds`, without those that are unknown. A metric that is not finite is the text
-        "NaN", "Infinity" or "-Infinity": MLMD fails to store such a double, and the run with it. MLMD's
-        databases keep six digits of a double; `eval_metrics.json` has them all.
+        `eval_<metric>` for each metric, `global_step`, `num_examples`, `evaluated_checkpoint` and `evaluation_seconds`,
+        without those that are unknown. A metric that is not finite is the text "NaN", "Infinity" or "-Infinity": MLMD
+        can't store it, and the run would fail. MLMD's databases keep six digits of a double;
+        `eval_metrics.json` has all.
     """
     properties: dict[str, float | int | str] = {
         f"{METRIC_PREFIX}{name}": number_to_json(value) for name, value in metrics.overall.items()

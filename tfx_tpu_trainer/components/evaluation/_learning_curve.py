@@ -63,7 +63,7 @@ class Goal:
 class Point:
     """One evaluation during a training."""
 
-    metrics: EvalMetrics  # the metrics at `metrics.global_step`
+    metrics: EvalMetrics  # the metrics at step `metrics.global_step`
     time: float  # when it ended, in seconds since 1970
 
     @property
@@ -79,10 +79,10 @@ class LearningCurve:
 
     Attributes:
         points: one for each step evaluated.
-        goal: what the best point is best by; None: no best is kept.
-        best: the best point; None before there is one, or without a goal. It stays what it is when its
-            step is trained and evaluated again after a restart.
-        best_checkpoint: the best point's checkpoint, below the folder that the curve is written in.
+        goal: the goal by which a point is the best; None: no point is kept as the best.
+        best: the best point; None before there is one, or without a goal. It does not change if its step is trained and
+            evaluated again after a restart.
+        best_checkpoint: the best point's checkpoint, below the curve's folder.
     """
 
     points: tuple[Point, ...] = ()
@@ -189,7 +189,7 @@ def read_learning_curve(folder: str) -> LearningCurve | None:
     """Reads `learning_curve.json` from a ModelRun's or Model's folder; None if there is none.
 
     Raises:
-        ValueError: the file is there and can't be understood; the text names it.
+        ValueError: the file exists but can't be read; the message names it.
     """
     path = os.path.join(folder, LEARNING_CURVE_FILE)
     if not tf.io.gfile.exists(path):
@@ -212,15 +212,15 @@ def read_learning_curve(folder: str) -> LearningCurve | None:
 
 
 def compare_losses(training: float, evaluation: float) -> str:
-    """Says what a model's losses on rows that it has seen and on others point to.
+    """Diagnoses a model from its losses on rows that it has seen and on others.
 
     Args:
         training: The loss of the last recorded training step.
         evaluation: The loss of the last evaluation.
 
     Returns:
-        A sentence that names overfitting where the evaluation's loss is more than twice the training's, and
-        otherwise what may keep the model from learning.
+        A sentence that names overfitting if the evaluation's loss is more than twice the training's, else reasons why
+        the model may not learn.
     """
     losses = f"training {training:.4g}, evaluation {evaluation:.4g}"
     if overfits(training, evaluation):
@@ -230,16 +230,16 @@ def compare_losses(training: float, evaluation: float) -> str:
         )
     return (
         f"It does not overfit ({losses}). Train for more steps or at another learning rate, and "
-        "check that the features say something about the label."
+        "check that the features are related to the label."
     )
 
 
 def overfits(training: float, evaluation: float) -> bool:
-    """Tells whether a training loss is far below the evaluation's: less than half of it.
+    """Returns whether a training loss is less than half of the evaluation's.
 
     Args:
-        training: The loss of the last recorded training step. A negative one, such as a log-likelihood's, has no
-            half to compare and never overfits here.
+        training: The loss of the last recorded training step. A negative one, such as a log-likelihood's, never counts
+            as overfitting.
         evaluation: The loss of the last evaluation.
 
     Returns:

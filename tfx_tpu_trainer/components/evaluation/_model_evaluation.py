@@ -40,15 +40,15 @@ def write_model_evaluation(
 ) -> Verdict:
     """Writes a ModelEvaluation, slices included, and checks the metrics against the config's thresholds.
 
-    What is written loads with `tfma.load_eval_result`, `tfma.load_validation_result` and
-    `tfma.load_metrics`; the values are doubles and come back bit for bit. With a baseline, its metrics
-    and the differences are in it too, under TFMA's model names `candidate` and `baseline`.
+    `tfma.load_eval_result`, `tfma.load_validation_result` and `tfma.load_metrics` load the result; the values are
+    doubles and are restored bit for bit. With a baseline, it also has the baseline's metrics and the differences, under
+    TFMA's model names `candidate` and `baseline`.
 
     Args:
         uri: folder of the ModelEvaluation artifact. It may exist and be empty, or hold the evaluation of
             an earlier attempt, which is replaced. It appears whole or not at all.
         metrics: the candidate's metrics.
-        eval_config: thresholds by metric name, on every slice or on some; None: just write the metrics.
+        eval_config: thresholds by metric name, on every slice or on some; None only writes the metrics.
         baseline: the baseline's metrics; None: there is no baseline model, or (if `baseline_location` is given)
             it is a model without metrics, whose change thresholds then fail.
         model_location: path of the candidate model; TFMA's views show it.
@@ -107,11 +107,11 @@ def read_model_evaluation(uri: str) -> EvalMetrics | None:
         uri: folder of the ModelEvaluation artifact.
 
     Returns:
-        The scalar metrics, without a global step or checkpoint, which a ModelEvaluation doesn't hold;
-        None if there is no scalar metric over the whole data in it.
+        The scalar metrics, without a global step or checkpoint, which a ModelEvaluation doesn't have; None if it has no
+        scalar metric over the whole data.
 
     Raises:
-        FileNotFoundError: It was not written to its end.
+        FileNotFoundError: It was not completely written.
     """
     is_whole(uri, [_EVAL_CONFIG_FILE])
     by_slice: dict[SliceKey, dict[str, float]] = {}
@@ -152,8 +152,8 @@ def _keyed_values(
 ) -> dict[tfma.metrics.MetricKey, float]:
     """Returns metrics under TFMA's keys: candidate's, baseline's and their differences.
 
-    A threshold's key says `example_weighted` in a way that depends on how it was written, and TFMA
-    compares whole keys, so a metric with thresholds takes their keys.
+    The `example_weighted` in a threshold's key depends on how the threshold was written, and TFMA compares whole keys,
+    so a metric with thresholds gets their keys.
     """
     candidate_name = eval_configs.candidate_name(config)
     baseline_name = eval_configs.baseline_name(config)

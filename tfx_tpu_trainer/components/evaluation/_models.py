@@ -1,8 +1,8 @@
 """Finds models: trained ones by their metrics in ML Metadata, and the last blessed one in a file.
 
-The latter is for backends that can't ask ML Metadata. A small file, `<folder>/blessed.json`, points to it. Beside it
-stands its history, a file for each blessing in `<folder>/blessed/`: runs that bless at the same time each leave theirs,
-and the pointer names the last one.
+The latter is for backends that can't query ML Metadata. A small file, `<folder>/blessed.json`, points to it. Next to it
+is its history, a file for each blessing in `<folder>/blessed/`: runs that bless at the same time each write their own
+file, and the pointer names the last one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TrainedModel:
     checkpoint: str | None  # the evaluated checkpoint; None if unknown
     seconds: float | None  # duration of the evaluation; None if unknown
     pipeline: str  # pipeline's name; '' if ML Metadata does not record it
-    # The runs that use it; the first one trained it, later ones took it from TFX's cache.
+    # The runs that use it: the first one trained it, later ones got it from TFX's cache.
     runs: tuple[str, ...]
     created: float  # creation time, in seconds since 1970
 
@@ -71,17 +71,17 @@ def list_models(
     """Lists trained models by a metric, the best first.
 
     Args:
-        store: ML Metadata: a store, or the path of a SQLite file, as `tfx-tpu-trainer run` keeps it.
-        metric: what to sort by: a name that metric_fn returns, or `loss`. Models without it are left out.
+        store: ML Metadata: a store, or the path of a SQLite file, such as the one of `tfx-tpu-trainer run`.
+        metric: the metric to sort by: a name that metric_fn returns, or `loss`. Models without it are left out.
         mode: "max" if higher is better, "min" if lower is. NaN is worse than anything.
         pipeline: only models of this pipeline; None: of all.
-        limit: at most so many; None: all.
+        limit: the most models to return; None: all.
 
     Returns:
         The models; empty if no model has the metric.
 
     Raises:
-        ValueError: another mode, or there is no such file.
+        ValueError: the mode is neither of these, or the file does not exist.
     """
     if mode not in ("max", "min"):
         raise ValueError(f"mode={mode!r} is not valid; give 'max' or 'min'.")
@@ -153,13 +153,13 @@ class BlessedModel:
 
     uri: str  # folder of the Model artifact
     metrics: Mapping[str, float]  # over the whole eval split, at the blessing
-    time: str  # of the blessing, in UTC, as ISO 8601 has it
-    # The digest of its training's inputs, code and settings; `None` where the trainer did not say.
+    time: str  # when it was blessed, in UTC, in ISO 8601
+    # The digest of its training's inputs, code and settings; `None` if the trainer did not record it.
     training: str | None = None
 
     @classmethod
     def now(cls, uri: str, metrics: EvalMetrics, training: str | None = None) -> BlessedModel:
-        """Makes the record of a model blessed now."""
+        """Makes the record of a model that is blessed now."""
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
         return cls(uri=uri, metrics=metrics.overall, time=time, training=training)
 
@@ -182,8 +182,8 @@ def point_to(pointer: str, model: BlessedModel) -> None:
 def last_blessed(pointer: str) -> BlessedModel | None:
     """Finds the last blessed model.
 
-    If the pointer is damaged, or its model no longer exists, the latest existing model of the history is returned, and
-    a log line says so.
+    If the pointer is damaged, or its model no longer exists, the latest existing model of the history is returned, with
+    a log line.
     """
     if not tf.io.gfile.exists(pointer):
         return None

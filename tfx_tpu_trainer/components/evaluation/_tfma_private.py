@@ -2,8 +2,8 @@
 
 | name | why we need it | if it goes away |
 |---|---|---|
-| `evaluators.metrics_validator.validate_metrics` | decides value and change thresholds for one slice, with the very rules of the stock Evaluator; only the Beam stage around it is public | the same comparisons, some 40 lines |
-| `writers.metrics_plots_and_validations_writer.CombineValidations` | merges the slices' results and finds slices that a threshold names and nobody computed | merge by hand: and of `validation_ok`, concatenation of the failures |
+| `evaluators.metrics_validator.validate_metrics` | decides value and change thresholds for one slice, with the rules of the stock Evaluator; only the Beam stage around it is public | the same comparisons, some 40 lines |
+| `writers.metrics_plots_and_validations_writer.CombineValidations` | merges the slices' results and finds slices that a threshold names and that were not computed | merge by hand: and of `validation_ok`, concatenation of the failures |
 | `proto.config_pb2.EvalRun` | the message of `eval_config.json`, which `tfma.load_eval_result` reads | write its five JSON fields |
 
 Seen with TFMA 0.47.1 (TFX 1.16) and 0.52.0 (TFX 1.21); the tests of the verdict fail if a later TFMA changes one of

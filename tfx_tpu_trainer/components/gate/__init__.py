@@ -1,1 +1,1 @@
-"""Decides what may be pushed: `EvalMetricsGate` judges a model's metrics, `LastBlessedModel` finds its baseline."""
+"""Judges models by their metrics (`EvalMetricsGate`), and finds the last blessed one (`LastBlessedModel`)."""

@@ -17,6 +17,7 @@ from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 
+from tfx_tpu_trainer.components import _tfx_private
 from tfx_tpu_trainer.components.evaluation import (
     EVAL_METRICS_FILE,
     EvalMetrics,
@@ -32,7 +33,6 @@ from tfx_tpu_trainer.components.evaluation._blessing import Failure, Verdict
 from tfx_tpu_trainer.components.evaluation._eval_config import metrics_with_change_thresholds
 from tfx_tpu_trainer.components.evaluation._eval_metrics import GLOBAL_STEP
 from tfx_tpu_trainer.components.evaluation._models import BlessedModel, last_blessed, point_to
-from tfx_tpu_trainer.components.trainer import tfx_private
 from tfx_tpu_trainer.components.trainer.artifacts import PAGE, TRAINING, tell_result
 from tfx_tpu_trainer.components.trainer.declared_arguments import check_channel
 from tfx_tpu_trainer.components.trainer.tracking import track_verdict
@@ -48,7 +48,7 @@ BLESSING = "blessing"
 POINTER = "pointer"
 REQUIRE_ALIKE = "require_alike_answers"
 FOUND, NONE_YET = "found", "none yet"
-"""Custom property of what LastBlessedModel finds, and its value before the first blessing."""
+"""Custom property of LastBlessedModel's output, and its value before the first blessing."""
 
 # Not a parameter; TFX's cache compares it in addition.
 _STATE = "pointer_state"
@@ -59,11 +59,11 @@ _artifacts = tfx.types.standard_artifacts
 _Artifacts = Mapping[str, Sequence[tfx.dsl.Artifact]]
 
 
-class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
+class EvalMetricsGateExecutor(_tfx_private.EvaluatorExecutor):
     """Judges a model by its metrics.
 
-    It is an Evaluator executor by class, and uses nothing of it: under Kubeflow V2 and Vertex the entry
-    point gives a blessing its models' resource names only after an executor of that class.
+    It is a subclass of the Evaluator's executor only because the entry point of Kubeflow V2 and Vertex AI gives a
+    blessing its models' resource names only after an executor of that class.
     """
 
     def Do(
@@ -77,11 +77,11 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
         Args:
             input_dict: `model`, `candidate_evaluation` and, if there is one, `baseline_model`.
             output_dict: `evaluation` and `blessing`.
-            exec_properties: `eval_config`, a tfma.EvalConfig as JSON, where there is one `pointer`,
-                the path of the file that names the last blessed model, and `require_alike_answers`.
+            exec_properties: `eval_config`, a tfma.EvalConfig as JSON, `require_alike_answers`, and perhaps `pointer`,
+                the path of the file that names the last blessed model.
 
         Raises:
-            ValueError: no metrics of the model to be found, or an artifact is missing.
+            ValueError: the model's metrics or an artifact are missing.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         model = _only(input_dict, MODEL)
@@ -92,7 +92,7 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
         metrics = _candidate_metrics(model, _only(input_dict, CANDIDATE_EVALUATION))
         baseline = None if baseline_model is None else read_eval_metrics(baseline_model.uri)
         if baseline_model and baseline and (reason := _unfit(baseline, eval_config)):
-            # No model is better than an infinite value or comparable with NaN: none would ever be blessed again.
+            # No model is better than an infinite value or comparable with NaN: no model would be blessed again.
             _logger.warning(
                 "EvalMetricsGate: ignored the baseline model %s: its %s.",
                 baseline_model.uri,
@@ -117,7 +117,7 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             baseline_model=baseline_model,
             component_id=exec_properties.get("current_component_id"),
         )
-        # Written after the blessing: a gate killed in between has blessed a model that no later run compares with, but
+        # Written after the blessing: if a gate is killed in between, no later run compares with its blessed model, but
         # the pointer never names an unblessed one.
         if verdict.blessed and (pointer := exec_properties.get(POINTER)):
             training = model.get_string_custom_property(TRAINING) or None
@@ -134,7 +134,7 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
 
 
 def _with_alike_answers(verdict: Verdict, model_uri: str) -> Verdict:
-    """Refuses a model whose serving check has not shown that both metagraphs answer alike."""
+    """Rejects a model unless its serving check has shown that both metagraphs give the same answers."""
     report = read_serving_check(model_uri)
     found = [check for check in report.checks if check.name == ALIKE] if report else []
     if [check.outcome for check in found] == ["passed"]:
@@ -190,7 +190,7 @@ def _only(artifacts: _Artifacts, key: str) -> tfx.dsl.Artifact:
     return found[0]
 
 
-class EvalMetricsGateSpec(tfx_private.ComponentSpec):
+class EvalMetricsGateSpec(_tfx_private.ComponentSpec):
     """Inputs, outputs and the parameter of EvalMetricsGate.
 
     The trainer's evaluation is `candidate_evaluation` here, because a ComponentSpec can't use one name
@@ -198,18 +198,18 @@ class EvalMetricsGateSpec(tfx_private.ComponentSpec):
     """
 
     PARAMETERS: ClassVar = {
-        EVAL_CONFIG: tfx_private.ExecutionParameter(type=config_pb2.EvalConfig),
-        POINTER: tfx_private.ExecutionParameter(type=str, optional=True),
-        REQUIRE_ALIKE: tfx_private.ExecutionParameter(type=int, optional=True),
+        EVAL_CONFIG: _tfx_private.ExecutionParameter(type=config_pb2.EvalConfig),
+        POINTER: _tfx_private.ExecutionParameter(type=str, optional=True),
+        REQUIRE_ALIKE: _tfx_private.ExecutionParameter(type=int, optional=True),
     }
     INPUTS: ClassVar = {
-        MODEL: tfx_private.ChannelParameter(type=_artifacts.Model),
-        CANDIDATE_EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
-        BASELINE_MODEL: tfx_private.ChannelParameter(type=_artifacts.Model, optional=True),
+        MODEL: _tfx_private.ChannelParameter(type=_artifacts.Model),
+        CANDIDATE_EVALUATION: _tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
+        BASELINE_MODEL: _tfx_private.ChannelParameter(type=_artifacts.Model, optional=True),
     }
     OUTPUTS: ClassVar = {
-        EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
-        BLESSING: tfx_private.ChannelParameter(type=_artifacts.ModelBlessing),
+        EVALUATION: _tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
+        BLESSING: _tfx_private.ChannelParameter(type=_artifacts.ModelBlessing),
     }
     TYPE_ANNOTATION = standard_annotations.Evaluate
 
@@ -217,8 +217,9 @@ class EvalMetricsGateSpec(tfx_private.ComponentSpec):
 class EvalMetricsGate(tfx.types.BaseBeamComponent):
     """Compares a model's eval_metrics with thresholds and a baseline, and blesses it or not.
 
-    Goes between TpuTrainer and Pusher and replaces the stock Evaluator's validation: no second pass over the data, no
-    Beam. The rules are the stock Evaluator's; the verdict in words is the custom property `verdict` of the blessing.
+    It goes between TpuTrainer and Pusher and replaces the stock Evaluator's validation, without a second pass over the
+    data and without Beam. The rules are the stock Evaluator's; the verdict in words is the custom property `verdict` of
+    the blessing.
 
     Examples:
         In a pipeline the channels are outputs of the trainer:
@@ -245,7 +246,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
     # No Beam runs here. It is a Beam component because the Kubeflow V2 entry point insists on the Evaluator's executor
     # class.
     SPEC_CLASS = EvalMetricsGateSpec
-    EXECUTOR_SPEC = tfx_private.BeamExecutorSpec(EvalMetricsGateExecutor)
+    EXECUTOR_SPEC = _tfx_private.BeamExecutorSpec(EvalMetricsGateExecutor)
 
     def __init__(
         self,
@@ -261,25 +262,24 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
 
         Args:
             model: channel of the Model to judge, from TpuTrainer.
-            evaluation: channel of its ModelEvaluation, from TpuTrainer. Metrics come from the model's
-                own `eval_metrics.json`, and from here for a model without that file (stock Trainer and
-                Evaluator).
-            eval_config: thresholds by metric name: `thresholds` hold for the whole eval split and for
-                every slice that TpuTrainer measured, `per_slice_thresholds` for some of them. Without
-                any, no blessing is written, as with the stock Evaluator.
+            evaluation: channel of its ModelEvaluation, from TpuTrainer. Metrics come from the model's own
+                `eval_metrics.json`; only for a model without that file (stock Trainer and Evaluator) from here.
+            eval_config: thresholds by metric name: `thresholds` apply to the whole eval split and to every slice that
+                TpuTrainer measured, `per_slice_thresholds` to some of them. Without any, no blessing is written, as
+                with the stock Evaluator.
             baseline_model: channel of the Model to compare with, usually from a Resolver with
-                LatestBlessedModelStrategy or from a LastBlessedModel. While it gives no model, change
-                thresholds are not checked.
+                LatestBlessedModelStrategy or from a LastBlessedModel. As long as it has no model, change thresholds are
+                not checked.
             pointer: path of a `.json` file that names the model whenever one is blessed, for a
-                LastBlessedModel. Defaults to None: no such file.
-            require_alike_answers: whether to bless no model unless TpuTrainer's serving check has shown that its
-                metagraphs for CPU and TPU hosts answer alike. Defaults to False: a difference fails the training
-                already, unless `serving_check` is "warn" or "off".
+                LastBlessedModel. Defaults to None: no file is written.
+            require_alike_answers: whether to bless only models whose metagraphs for CPU and TPU hosts have given the
+                same answers in TpuTrainer's serving check. Defaults to False: a difference fails the training already,
+                unless `serving_check` is "warn" or "off".
 
         Raises:
             TypeError: an argument of the wrong type, or a channel of another artifact type.
-            ValueError: thresholds that could only fail or never be checked: see `check_eval_config`; or a
-                pointer that is not a path of a `.json` file.
+            ValueError: thresholds that can only fail or are never checked, see `check_eval_config`; or a pointer that
+                is not a path of a `.json` file.
         """
         for name, channel in {"model": model, "evaluation": evaluation}.items():
             if channel is None:
@@ -304,7 +304,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
             baseline_model=baseline_model,
             eval_config=eval_config,
             pointer=None if pointer is None else check_pointer("EvalMetricsGate", pointer),
-            # Left out where it isn't asked for: a cache of before still answers.
+            # Left out if it isn't requested, so earlier cache entries remain valid.
             require_alike_answers=1 if require_alike_answers else None,
             evaluation=tfx.dsl.Channel(type=_artifacts.ModelEvaluation),
             blessing=tfx.dsl.Channel(type=_artifacts.ModelBlessing),
@@ -312,7 +312,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
         super().__init__(spec=spec)
 
 
-class LastBlessedModelExecutor(tfx_private.BaseExecutor):
+class LastBlessedModelExecutor(_tfx_private.BaseExecutor):
     """Points the output to the last blessed model."""
 
     def Do(
@@ -323,8 +323,8 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
     ) -> None:
         """Sets the output's URI to that of the blessed model; copies nothing.
 
-        Before the first blessing the output stays an empty folder, and says so in its property `found`, which
-        EvalMetricsGate takes for no baseline.
+        Before the first blessing the output stays an empty folder, marked by its property `found`, which
+        EvalMetricsGate treats as no baseline.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         (model,) = output_dict[MODEL]
@@ -343,17 +343,17 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
         _logger.info("The last blessed model, of %s, is %s", found.time, found.uri)
 
 
-class LastBlessedModelDriver(tfx_private.BaseDriver, tfx_private.PortableDriver):
-    """Lets TFX's cache answer only while the pointer is unchanged."""
+class LastBlessedModelDriver(_tfx_private.BaseDriver, _tfx_private.PortableDriver):
+    """Lets TFX use its cache only while the pointer is unchanged."""
 
     # TFX requires a component's driver to subclass the first class; its portable launcher calls `run` of the second.
     def __init__(self, metadata_handle: Any) -> None:
-        tfx_private.BaseDriver.__init__(self, metadata_handle)
-        tfx_private.PortableDriver.__init__(self, metadata_handle)
+        _tfx_private.BaseDriver.__init__(self, metadata_handle)
+        _tfx_private.PortableDriver.__init__(self, metadata_handle)
 
-    def run(self, execution_info: tfx_private.ExecutionInfo) -> tfx_private.DriverOutput:
+    def run(self, execution_info: _tfx_private.ExecutionInfo) -> _tfx_private.DriverOutput:
         """Adds the pointer's content to the properties that the cache compares."""
-        result = tfx_private.DriverOutput()
+        result = _tfx_private.DriverOutput()
         state = _state(execution_info.exec_properties[POINTER])
         result.exec_properties[_STATE].string_value = state
         return result
@@ -364,23 +364,23 @@ def _state(pointer: str) -> str:
         with tf.io.gfile.GFile(pointer, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
     except tf.errors.NotFoundError:
-        # The cached answer may be an empty folder that no longer exists.
+        # The cached result may be an empty folder that no longer exists.
         return uuid.uuid4().hex
 
 
-class LastBlessedModelSpec(tfx_private.ComponentSpec):
+class LastBlessedModelSpec(_tfx_private.ComponentSpec):
     """The parameter and the output of LastBlessedModel."""
 
-    PARAMETERS: ClassVar = {POINTER: tfx_private.ExecutionParameter(type=str)}
+    PARAMETERS: ClassVar = {POINTER: _tfx_private.ExecutionParameter(type=str)}
     INPUTS: ClassVar[dict[str, Any]] = {}
-    OUTPUTS: ClassVar = {MODEL: tfx_private.ChannelParameter(type=_artifacts.Model)}
+    OUTPUTS: ClassVar = {MODEL: _tfx_private.ChannelParameter(type=_artifacts.Model)}
 
 
 class LastBlessedModel(tfx.types.BaseComponent):
     """Finds the model that an EvalMetricsGate has blessed last, by the pointer file that the gate writes.
 
-    For Kubeflow Pipelines, whose backend runs no resolvers; locally and on Vertex AI it works as well, where
-    a Resolver with LatestBlessedModelStrategy asks ML Metadata. Give both components the same pointer.
+    It is for Kubeflow Pipelines, whose backend runs no resolvers. It also works locally and on Vertex AI, where a
+    Resolver with LatestBlessedModelStrategy can query ML Metadata instead. Give both components the same pointer.
 
     Examples:
         >>> from tfx import v1 as tfx
@@ -404,7 +404,7 @@ class LastBlessedModel(tfx.types.BaseComponent):
     """
 
     SPEC_CLASS = LastBlessedModelSpec
-    EXECUTOR_SPEC = tfx_private.ExecutorClassSpec(LastBlessedModelExecutor)
+    EXECUTOR_SPEC = _tfx_private.ExecutorClassSpec(LastBlessedModelExecutor)
     DRIVER_CLASS = LastBlessedModelDriver
 
     is_cacheable = False
@@ -414,10 +414,10 @@ class LastBlessedModel(tfx.types.BaseComponent):
         """Declares the component.
 
         Args:
-            pointer: Path of the pointer file, of any file system that TensorFlow knows.
+            pointer: Path of the pointer file, in any file system that TensorFlow supports.
 
         Raises:
-            ValueError: It is not a path of a `.json` file.
+            ValueError: If it is not the path of a `.json` file.
         """
         super().__init__(
             spec=LastBlessedModelSpec(

@@ -1,7 +1,7 @@
 """Turns Transform's output into an estimator's input functions and serving receivers.
 
-Nothing here depends on components or artifacts: it takes Transform's folder, file patterns and a function that opens
-them as a `tf.data.Dataset`.
+Nothing here depends on components or artifacts: the inputs are Transform's folder, file patterns and a function that
+opens the files as a `tf.data.Dataset`.
 """
 
 from tfx_tpu_trainer._support.imports import of_extra

@@ -1,7 +1,7 @@
 """Makes input functions over Transform's materialized examples or raw examples; counts its vocabularies' entries.
 
 A training reads each row once per epoch, in an order that depends only on the seed and the epoch. An input's position
-is therefore a few numbers, however many rows there are.
+is therefore a few numbers, for any number of rows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
+from tfx_tpu_trainer._support.progress import phase
 from tfx_tpu_trainer.components.inputs._parsed_rows import Columns, can_be_columns, no_rows
 from tfx_tpu_trainer.components.inputs._row_cache import RowCache
 
@@ -28,17 +29,17 @@ DatasetFactory = Callable[[Sequence[str], tfxio.TensorFlowDatasetOptions, Any], 
 """Opens files as a batched dataset: `DataAccessor.tf_dataset_factory` of TFX's FnArgs."""
 
 InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
-"""An input function: takes `params`, of which it reads `batch_size`."""
+"""An input function: takes `params` and reads `batch_size` from it."""
 
 RAW_PREFIX = "__raw__/"
-"""Stands before the names of raw features, which may be those of transformed ones too."""
+"""The prefix of raw features' names, which transformed features may also have."""
 
 WINDOW = 1 << 16
-"""Rows that are shuffled among each other."""
+"""The number of rows that are shuffled together."""
 
 CHUNK = 1 << 12
-"""Rows that lie beside each other: which chunks come together in a window is shuffled as well, so that a window of a
-file on disk is read in a few pieces, and not row by row."""
+"""Rows that stay together: a window consists of random chunks, so a window of a
+file on disk is read in a few pieces instead of row by row."""
 
 _EPOCHS = 1 << 20
 
@@ -47,22 +48,21 @@ _EPOCHS = 1 << 20
 class TransformedInput:
     """One split of Transform's materialized examples.
 
-    The records are read through TFX's data accessor, whatever their format on disk, and parsed
+    The records are read through TFX's data accessor, in any format on disk, and parsed
     by the schema of the transformed features. Features that Transform made sparse stay
     `tf.SparseTensor`. The input functions build plain tf.data graphs: they work eagerly and
     inside a `tf.Graph`.
 
     Attributes:
         transform_graph_path: Folder of a TransformGraph artifact.
-        file_patterns: Glob patterns of the split's files, in the order of the splits asked for.
+        file_patterns: Glob patterns of the split's files, in the order of the requested splits.
         dataset_factory: Opens the files, see `DatasetFactory`.
-        label_key: Name of the transformed feature that is the label, or `None` to give all
-            features and no label.
-        shuffle_buffer_size: Rows that training shuffles among.
-        shuffle_seed: Makes the order of training repeatable; `None` takes a new order each time.
-        shard: Which part of the rows training reads, and of how many: one for each host that reads.
-            Where a TPU has several hosts, each of them gets a part of this part.
-        cache: Keeps the parsed rows of training for all epochs; `None` parses them in each.
+        label_key: Name of the transformed feature that is the label, or `None` for all features and no label.
+        shuffle_buffer_size: Number of rows that training shuffles together.
+        shuffle_seed: Makes the order of training reproducible; `None` uses a new order each time.
+        shard: The part of the rows that training reads, and the number of parts, one for each host that reads. If a TPU
+            has several hosts, each of them gets a part of this part.
+        cache: Keeps the parsed rows of training for all epochs; `None` parses them in each epoch.
     """
 
     transform_graph_path: str
@@ -86,12 +86,17 @@ class TransformedInput:
         """Returns the input function for evaluation.
 
         Returns:
-            A function whose dataset goes through the rows once, in the order of the files. The
-            last batch holds what is left.
+            A function whose dataset reads the rows once, in the order of the files. The last batch has the remaining
+            rows.
         """
         return functools.partial(self._dataset, training=False)
 
     def _dataset(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
+        # Called while the model is traced.
+        with phase("input", is_told=False):
+            return self._made(params, training=training)
+
+    def _made(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
         if training:
             index, count = _shard_of_call(self.shard, params.get("context"))
             return self._train_dataset(params["batch_size"], index, count)
@@ -106,7 +111,7 @@ class TransformedInput:
             return None
         files = self._files()
         spec = tft.TFTransformOutput(self.transform_graph_path).transformed_feature_spec()
-        # `_gives_the_same` builds two datasets, which a training of one epoch need not wait for.
+        # `_gives_the_same` builds two datasets, which a training of one epoch does not have to wait for.
         if not self.cache.is_worth_it(files) or not self._gives_the_same(spec, batch_size):
             return None
         # With fewer files than hosts, each host keeps all rows and draws a part of them.
@@ -130,13 +135,14 @@ class TransformedInput:
         tensors = tf.data.Dataset.from_tensors(columns.tensors()).repeat()
         numbers = shuffled_row_numbers(len(rows), batch_size=batch_size, seed=self.shuffle_seed)
 
+        @tf.autograph.experimental.do_not_convert
         def batch(tensors: Mapping[str, tf.Tensor], numbers: tf.Tensor) -> Any:
             features = columns.gather(tensors, numbers * rows.step + rows.start)
             if self.label_key is None:
                 return features
             return features, features.pop(self.label_key)
 
-        # As a dataset's elements, since captures would be copied into the graph when a function is rewritten.
+        # Elements of a dataset, since captures would be copied into the graph when a function is rewritten.
         both = tf.data.Dataset.zip((tensors, numbers))
         return both.map(batch, num_parallel_calls=2, deterministic=True).prefetch(2)
 
@@ -186,9 +192,9 @@ def vocabulary_sizes(transform_graph_path: str) -> dict[str, int]:
         transform_graph_path: Folder of a TransformGraph artifact.
 
     Returns:
-        The number of entries, out-of-vocabulary buckets not counted, by the vocabulary's name:
-        the `vocab_filename` of the preprocessing function, or the name that Transform chose.
-        Empty where the preprocessing function makes no vocabulary.
+        The number of entries, without out-of-vocabulary buckets, by the vocabulary's name: the `vocab_filename` of the
+        preprocessing function, or the name that Transform chose. Empty if the preprocessing function makes no
+        vocabulary.
     """
     output = tft.TFTransformOutput(transform_graph_path)
     # TFTransformOutput finds a vocabulary by name but does not list the names.
@@ -204,15 +210,15 @@ def vocabulary_sizes(transform_graph_path: str) -> dict[str, int]:
 class RawEvaluationInput:
     """One split of raw examples, transformed while it is read.
 
-    It has the same rows and features as Transform's materialized examples, in the order of the raw
-    files. Transform's graph runs in a session of its own: its tables can't live inside a dataset of
-    a v1 graph. So the input can be read in the trainer's process only.
+    It has the same rows and features as Transform's materialized examples, in the order of the raw files. Transform's
+    graph runs in its own session, since its tables can't live inside a dataset of a v1 graph. So only the trainer's
+    process can read the input.
 
     Attributes:
         transform_graph_path: Folder of a TransformGraph artifact.
         file_patterns: Glob patterns of the split's files: TFRecords of tf.Examples.
         label_key: Name of the transformed feature that is the label, or `None`.
-        raw_features: Raw features to keep, named with `RAW_PREFIX` before.
+        raw_features: Raw features to keep, with `RAW_PREFIX` before their names.
     """
 
     transform_graph_path: str
@@ -288,7 +294,7 @@ def shuffled_row_numbers(
     # window numbers, and a window's rows follow from the seed and that number alone: a position is one number. Two
     # shuffles make an order: one of all chunks in an epoch (which of them share a window), one of the rows in a window.
     # With 10 rows, chunks of 2 and windows of 4, an epoch's chunks may come as [6 7][0 1] | [4 5][8 9] | [2 3], and its
-    # first window as 0 7 6 1. All draws are stateless and use Philox, so that they are the same on each machine, and
+    # first window as 0 7 6 1. All draws are stateless and use Philox, so they are the same on each machine, and
     # whether the range is read from its start or from a saved position.
     seeds = v1.get_seed(seed)
     if seeds[0] is None:
@@ -296,6 +302,8 @@ def shuffled_row_numbers(
     windows = -(-count // window)
     whole_chunks = count // chunk
 
+    # AutoGraph would take 0.4 s to convert these functions, in which it finds nothing to convert.
+    @tf.autograph.experimental.do_not_convert
     def rows_of_window(seed: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         epoch, window_of_epoch = number // windows, number % windows
         fold_in = tf.random.experimental.stateless_fold_in
@@ -310,7 +318,7 @@ def shuffled_row_numbers(
             in_chunks = places < whole_chunks * chunk
             moved = tf.gather(chunks, tf.where(in_chunks, places // chunk, 0)) * chunk
             rows = tf.where(in_chunks, moved + places % chunk, places)
-            # The rows that fill no chunk come last; they differ from epoch to epoch.
+            # The rows of an incomplete chunk come last; they differ from epoch to epoch.
             turned = tf.random.stateless_uniform(
                 [], fold_in(of_epoch, 1), 0, count, tf.int64, alg="philox"
             )
@@ -320,5 +328,8 @@ def shuffled_row_numbers(
 
     # The end distinguishes inputs with different numbers of rows when a position is restored.
     numbers = tf.data.Dataset.range(count * _EPOCHS)
-    seeded = numbers.scan(tf.constant(seeds, tf.int64), lambda seed, number: (seed, (seed, number)))
+    seeded = numbers.scan(
+        tf.constant(seeds, tf.int64),
+        tf.autograph.experimental.do_not_convert(lambda seed, number: (seed, (seed, number))),
+    )
     return seeded.map(rows_of_window).prefetch(1).rebatch(batch_size, drop_remainder=True)

@@ -68,7 +68,7 @@ class _Words:
         """Returns the indices of values, adding new ones."""
         known = self._numbers
         before = len(known)
-        # `len(known)` is evaluated before the value is inserted, so that a new one gets the next index.
+        # `len(known)` is evaluated before the value is inserted, so a new one gets the next index.
         found = [known.setdefault(value, len(known)) for value in values.ravel()]
         new = itertools.islice(known, before, None)
         self.size += sum(_BYTES_OF_A_WORD + len(word) for word in new)
@@ -225,7 +225,7 @@ class Columns:
         # An empty file can't be mapped.
         if not math.prod(shape):
             return tf.zeros(shape, dtype)
-        # The graph holds the path and no values. The kernel maps the file, so that rows in memory exist once for all
+        # The graph holds the path and no values. The kernel maps the file, so rows in memory exist once for all
         # sessions, and rows on disk are read on demand.
         return tf.raw_ops.ImmutableConst(
             dtype=dtype, shape=list(shape), memory_region_name=self._files.path(name)
@@ -262,7 +262,7 @@ def _blocks(files: Sequence[str], spec: Mapping[str, Any]) -> Iterator[dict[str,
             tuned_where_it_helps(parsed_in_blocks(files, spec))
         )
         following = iterator.get_next()
-    # A generator left half-way keeps its contexts open, so that no graph may be the default at a yield.
+    # A generator that is not finished keeps its contexts open, so no graph may be the default at a yield.
     with contextlib.closing(v1.Session(graph=graph, config=config)) as session:
         session.run(iterator.initializer)
         while True:
@@ -340,7 +340,7 @@ def estimated_rows(files: Sequence[str]) -> int | None:
 def _rows_in(sample: bytes, *, zipped: bool) -> float | None:
     try:
         # 31 is the largest window, 15, plus 16 for gzip's header. A decompressor object accepts truncated data, such as
-        # a sample; `zlib.decompress` refuses it.
+        # a sample; `zlib.decompress` rejects it.
         content = zlib.decompressobj(31).decompress(sample) if zipped else sample
     except zlib.error:
         return None
@@ -361,7 +361,7 @@ def _record_ends(content: bytes) -> Iterator[int]:
 
 
 DISK_SHARE = 0.5
-"""How much of the free disk space the files may take."""
+"""The share of the free disk space that the files may take."""
 
 
 def can_be_kept() -> bool:
@@ -372,7 +372,7 @@ def can_be_kept() -> bool:
 class ColumnFiles:
     """Growing arrays, each in an unnamed file that disappears with the process."""
 
-    # `memory` is in bytes; what it does not hold goes into files in `folder`.
+    # `memory` is in bytes; values that do not fit go into files in `folder`.
     def __init__(self, *, memory: int, folder: str | None = None) -> None:
         self.folder = folder or tempfile.gettempdir()
         self.memory = self._room = memory

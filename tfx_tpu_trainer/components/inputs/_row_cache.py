@@ -28,13 +28,13 @@ v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
 MEMORY_SHARE = 0.25
-"""How much of the available memory the rows may take."""
+"""The share of the available memory that the rows may take."""
 
 TIME_SHARE = 0.01
-"""How much of a training's time looking may take: few rows make short epochs, and a bucket answers slowly."""
+"""The share of a training's time for checks of the files: few rows make short epochs, and buckets are slow."""
 
-# The op that `shuffled_row_numbers` ends with. A checkpoint's description of its input contains it if rows were drawn
-# from columns, but not if they were streamed.
+# The last op of `shuffled_row_numbers`. A checkpoint's description of its input contains it if rows were drawn from
+# columns, but not if they were streamed.
 _MARK = "RebatchDataset"
 
 # An estimate from a file's beginning may be slightly off. Parsing this many rows a second time costs less than making a
@@ -47,12 +47,12 @@ class RowCache:
     """The parsed rows of one training in this process; it must outlive all the training's sessions.
 
     Attributes:
-        rows_to_draw: Rows that the training draws in all. One that does not come to a second epoch gains nothing, and
-            parses its rows as it reads them. `None` keeps them in any case.
-        checkpoints: Folder of the training's checkpoints: one that has begun without goes on without, and sees the
-            rows that come next. Defaults to `""`: it has not begun.
-        memory: Bytes that rows may take in memory. Defaults to `None`: `MEMORY_SHARE` of what is available.
-        folder: Folder on local disk for what is more. Defaults to `None`: that of temporary files.
+        rows_to_draw: The number of rows that the training draws in total. A training without a second epoch gains
+            nothing, and parses its rows as it reads them. `None` keeps them in any case.
+        checkpoints: Folder of the training's checkpoints: a training that has begun without a cache continues without
+            one, with the next rows. Defaults to `""`: it has not begun.
+        memory: The most bytes of rows in memory. Defaults to `None`: `MEMORY_SHARE` of what is available.
+        folder: Folder on local disk for rows that do not fit. Defaults to `None`, the folder of temporary files.
     """
 
     rows_to_draw: int | None
@@ -60,9 +60,9 @@ class RowCache:
     memory: int | None = None
     folder: str | None = None
     # Three invariants hold between calls. All of `_kept` was parsed from files in `_state`: if that changes, all parts
-    # are dropped together, so that no epoch mixes yesterday's rows of one file with today's of another. Columns that
+    # are dropped together, so no epoch mixes yesterday's rows of one file with today's of another. Columns that
     # were handed out are closed by `release` only: the graph of an earlier session has them mapped, and they wait in
-    # `_outdated`. And `is_worth_it` answers the same for all sessions of a training, since positions in streamed and in
+    # `_outdated`. And `is_worth_it` returns the same for all sessions of a training, since positions in streamed and in
     # cached rows differ in meaning: the checkpoint's position overrides the estimate, and `_given_up` is final.
     _kept: dict[tuple[str, ...], Columns] = dataclasses.field(default_factory=dict)
     _files: Callable[[], Sequence[str]] = tuple
@@ -76,7 +76,7 @@ class RowCache:
         return sum(columns.count for columns in self._kept.values())
 
     def is_worth_it(self, files: Sequence[str]) -> bool:
-        """Returns whether rows are kept at all.
+        """Returns whether rows are kept.
 
         Args:
             files: Paths of all files that the training reads, on all hosts.
@@ -96,15 +96,15 @@ class RowCache:
     def columns(
         self, part: Sequence[str], spec: Mapping[str, Any], *, of: Callable[[], Sequence[str]]
     ) -> Columns | None:
-        """Returns the rows of files, where `is_worth_it` says so; parsed now unless they are kept already.
+        """Returns the rows of files if `is_worth_it` holds for them; parses them unless they are kept already.
 
         Args:
             part: Paths of the files.
-            spec: How their rows are parsed.
+            spec: The feature spec for parsing their rows.
             of: Finds the paths of all files that the training reads, on all hosts.
 
         Returns:
-            The rows; `None` where there is no room for them: they are to be parsed as they are read.
+            The rows; `None` if there is no room for them, so they must be parsed as they are read.
 
         Raises:
             tf.errors.OpError: If a row can't be read.
@@ -203,14 +203,14 @@ class ChangedFilesHook(LoopEndHook):
         self._not_before = 0.0
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Asks for the step."""
+        """Fetches the step."""
         del run_context
         return v1.train.SessionRunArgs(self._step)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Looks at the files where another epoch has begun."""
+        """Checks the files when another epoch has begun."""
         epoch = self._epoch_at(run_values.results)
         began = time.monotonic()
         if epoch == self._epoch or began < self._not_before:
@@ -237,17 +237,17 @@ def train_on_current_rows(
     """Trains, and continues with the new rows whenever the files change.
 
     Args:
-        train: Trains up to a step with the hooks that it is given, and calls the input function again.
-        cache: Keeps the rows; `None` where files are read in each epoch anyway.
+        train: Trains up to a step with the given hooks, and calls the input function again.
+        cache: Keeps the rows; `None` if files are read in each epoch anyway.
         batch_size: Rows of a step, on all cores.
-        time_share: How much of the time looking may take. Defaults to `TIME_SHARE`.
+        time_share: The share of the time that checking the files may take. Defaults to `TIME_SHARE`.
     """
     if cache is None:
         train([])
         return
     hook = ChangedFilesHook(cache, batch_size=batch_size, time_share=time_share)
     train([hook])
-    # The hook resets this when a session begins, so that the loop ends after the first session without changes. Each
+    # The hook resets this when a session begins, so the loop ends after the first session without changes. Each
     # session calls the input function, which parses the current files.
     while hook.has_found_changes:
         train([hook])

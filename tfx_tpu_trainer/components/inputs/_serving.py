@@ -1,4 +1,4 @@
-"""Serves a Transform pipeline's models: raw features in, the model's features out.
+"""Serves a Transform pipeline's models: turns raw features into the model's features.
 
 Transform's graph shows which raw features a prediction needs; each is one plain tensor, which a REST request can carry.
 """
@@ -26,11 +26,11 @@ TRANSFORM_SIGNATURE = "transform_features"
 RAW_SIGNATURE = "predict_raw"
 
 MISSING_INTEGER = tf.int64.min
-"""Stands for a missing integer; a float that is missing is NaN, a string the empty one."""
+"""A missing integer; a missing float is NaN, and a missing string is empty."""
 
 # Ops that call a function.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# TensorFlow counts this op as stateful, so that all outputs of a function wait for the label's vocabulary, too; it
+# TensorFlow counts this op as stateful, so all outputs of a function wait for the label's vocabulary, too; it
 # checks nothing.
 _LOOKUP = "LookupTableFindV2"
 
@@ -46,14 +46,13 @@ class TransformServing:
     [batch]), the transformed features without the label for model_fn, and two host signatures:
 
     - `predict_raw` takes the raw features that predictions need as named tensors, for callers who can't make
-      tf.Examples, and returns what `serving_default` gives. A missing value is NaN, the empty string or the least
-      int64. It is left out, with a line in the log, where one of the features is of a kind that no plain tensor
-      carries.
-    - `transform_features` takes `examples`, with the label's raw features, and gives all
-      transformed features, the label too: the stock Evaluator finds its labels there.
+    tf.Examples, and returns the outputs of `serving_default`. A missing value is NaN, the empty string or the least
+    int64. The signature is left out, with a log line, if a feature can't be a plain tensor. - `transform_features`
+    takes `examples`, with the label's raw features, and returns all transformed features, including the label, for the
+    stock Evaluator.
 
-    A request for a prediction has no label, so raw features that nothing but the label is computed from are not
-    required. All others are required if the raw schema requires them.
+    A request for a prediction has no label, so raw features from which only the label is computed are not required. All
+    others are required if the raw schema requires them.
 
     Attributes:
         transform_graph_path: Folder of a TransformGraph artifact.
@@ -90,7 +89,7 @@ class TransformServing:
         )
 
     def check(self) -> None:
-        """Runs Transform's graph on parsed examples: a quick test of what a receiver may fail at."""
+        """Runs Transform's graph on parsed examples: a quick test that finds most mistakes of a receiver."""
         # Receivers use the result of this search, too.
         _ = self._needed
 
@@ -166,7 +165,7 @@ def _dense(value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
 
 
 def needed_raw_features(transform_graph_path: str, left_out: Collection[str]) -> frozenset[str]:
-    """Finds the raw features from which the transformed features, except labels and the like, are computed."""
+    """Finds the raw features from which the transformed features that a prediction needs are computed."""
     output = tft.TFTransformOutput(transform_graph_path)
     with tf.Graph().as_default() as graph:
         examples = tf.compat.v1.placeholder(tf.string, [None])
@@ -185,7 +184,7 @@ def needed_raw_features(transform_graph_path: str, left_out: Collection[str]) ->
 def label_only_raw_features(
     transform_graph_path: str, left_out: Collection[str], needed: Callable[[], frozenset[str]]
 ) -> frozenset[str]:
-    """Finds the raw features that a serving request need not have."""
+    """Finds the raw features that a serving request can leave out."""
     if not left_out:
         return frozenset()
     spec = tft.TFTransformOutput(transform_graph_path).raw_feature_spec()
@@ -204,9 +203,10 @@ def _names(value: Any) -> frozenset[str]:
 def _reached(
     tensors: Iterable[tf.Tensor], *, stop: frozenset[str], functions: _Functions
 ) -> set[str]:
-    # Transform's graph may be a single call of a function with all raw features as arguments. By the call's inputs,
-    # each output would need each feature, and a prediction would need the label. Only those inputs of the call count
-    # that the wanted output is computed from. Control inputs count, too: an op that checks a feature reads it.
+    # Transform's graph may be a single call of a function with all raw features as arguments. According to the
+    # call's inputs, each output would need each feature, and a prediction would need the label. Only those inputs of
+    # the call count that the wanted output is computed from. Control inputs count, too: an op that checks a feature
+    # reads it.
     pending, seen = list(tensors), set()
     while pending:
         tensor = pending.pop()
@@ -277,7 +277,7 @@ def raw_placeholders(
             shape = [None, *feature.shape]
         else:
             shape = [None] if name in single_valued else [None, None]
-        # A raw feature's name may be no valid op name; the signature keeps it.
+        # A raw feature's name may not be a valid op name; the signature keeps it.
         placeholders[name] = tf.compat.v1.placeholder(feature.dtype, shape, name="raw_feature")
     return placeholders
 
@@ -312,7 +312,7 @@ def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
 def absent(feature_spec: Mapping[str, Any], rows: tf.Tensor) -> dict[str, Any]:
     """Returns empty features, in the form of `tf.io.parse_example`, for those that a prediction does not need.
 
-    A graph of Transform in the format of TensorFlow 2 takes them all the same.
+    Transform's graphs in TensorFlow 2's format take them nevertheless.
     """
     optional = {
         name: _with_default(feature) if isinstance(feature, tf.io.FixedLenFeature) else feature

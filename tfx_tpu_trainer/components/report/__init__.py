@@ -1,4 +1,4 @@
-"""One page about a training, for people who would rather look than read: `run.html`, and its numbers, `run.json`.
+"""Makes a page about a training, `run.html`, and a file with its numbers, `run.json`.
 
     from tfx_tpu_trainer.components import report
 
@@ -9,7 +9,7 @@
 `TpuTrainer` writes a page for each training; `tfx-tpu-trainer report` writes one for any folder of checkpoints, or for
 a pipeline's run with the gate's verdict; `tfx-tpu-trainer compare` puts runs side by side. Reading and drawing are
 separate: `gather` reads folders into `RunData`, `render` draws it. Names are imported on
-first use, so that two `run.json` files can be compared without importing TensorFlow.
+first use, so two `run.json` files can be compared without importing TensorFlow.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +40,7 @@ _CONFIG: dict[str, Any] = {
     # The chart's own label describes it; the table below holds every value.
     "aria": False,
     "background": None,
-    # The reader's font may be wider than the one that Vega measured with.
+    # The reader's font may be wider than the font with which Vega measured.
     "padding": {"left": 24, "right": 24, "top": 4, "bottom": 4},
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
@@ -75,8 +77,8 @@ class Table:
 
     Attributes:
         head: Titles of the columns.
-        rows: A row's cells, as they are shown.
-        says: What the rows leave out; `""` where that is nothing.
+        rows: Each row's cells, formatted.
+        says: A remark on omitted rows; `""` if there are none.
     """
 
     head: tuple[str, ...]
@@ -89,9 +91,9 @@ class Chart:
     """A picture and a table of its numbers."""
 
     title: str
-    svg: str  # `""` where there is nothing to draw
+    svg: str  # `""` if there is nothing to draw
     table: Table
-    full_width: str = ""  # the picture at the page's width; `""` where the small one is enough
+    full_width: str = ""  # the picture at the page's width; `""` if the small one is enough
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ def draw_series(
             "data": {"values": [dataclasses.asdict(mark) for mark in marks]},
             "encoding": {"x": x},
         }
-        # The label stands above the plot, where the line ends.
+        # The label is above the plot, where the line ends.
         says = {"type": "text", "align": "right", "baseline": "bottom", "y": -3}
         layers += [
             {
@@ -168,7 +170,7 @@ def draw_series(
 def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
     """Gives training and evaluation the same colours on every chart of a page."""
     legend = _legend(sources)
-    # Compared runs have names of their own.
+    # Compared runs have their own names.
     fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
     return {
         "field": "source",
@@ -199,7 +201,7 @@ def _series_table(series: Sequence[Series]) -> Table:
     for each in series:
         for step, value in zip(each.steps, each.values):
             by_step.setdefault(step, {})[each.source] = value
-    # Evaluations are few, so that the table keeps all of them.
+    # Evaluations are few, so the table keeps all of them.
     kept = {step for each in series if each.source != "training" for step in each.steps}
     steps = sorted(by_step)
     every = -(-len(steps) // _MOST_ROWS)
@@ -491,8 +493,12 @@ def cut(text: str) -> str:
 
 
 def _svg(spec: Mapping[str, Any], label: str) -> str:
-    drawn = vl_convert.vegalite_to_svg(
-        {"width": _WIDTH, "config": _CONFIG, **spec}, vl_version=_VEGA_LITE
-    )
+    drawn = _drawn(json.dumps({"width": _WIDTH, "config": _CONFIG, **spec}))
     # Vega labels its groups of marks for assistive technology even with aria off.
     return drawn.replace("<svg ", f'<svg role="img" aria-label={quoteattr(label)} ', 1)
+
+
+# A pipeline's process writes a run's page twice: after the training, and with the gate's verdict.
+@functools.lru_cache(maxsize=64)
+def _drawn(spec: str) -> str:
+    return str(vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE))

@@ -53,8 +53,8 @@ class Difference:
     metric: str
     run: int  # the run's index among those compared
     value: float
-    margin: float | None  # half of the 95 % interval; `None` where a run has no interval
-    # Whether the interval is that of paired rows, without the chance that both runs share.
+    margin: float | None  # half of the 95 % interval; `None` if a run has no interval
+    # Whether the interval is that of paired rows, which excludes chance that both runs share.
     paired: bool
 
     @property
@@ -89,13 +89,13 @@ class Comparison:
     """The differences between runs."""
 
     runs: tuple[RunData, ...]
-    # Setting or version that differs -> its value in each run; `""` where a run has none.
+    # Setting or version that differs -> its value in each run; `""` if a run has none.
     settings: dict[str, tuple[str, ...]]
     # The same for the data: inputs, rows of splits, statistics of features.
     data: dict[str, tuple[str, ...]]
     # Title of a run -> how its code differs from the first run's, as a unified diff or a sentence.
     code: dict[str, str]
-    differences: tuple[Difference, ...]  # Differences to the first run, metric by metric.
+    differences: tuple[Difference, ...]  # Differences from the first run, metric by metric.
     # Slices on which the last run is worse than the first one, the worst first.
     worse_slices: tuple[SliceDifference, ...]
 
@@ -110,7 +110,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
         The differences.
 
     Raises:
-        ValueError: There are fewer than two.
+        ValueError: If there are fewer than two.
     """
     if len(runs) < 2:
         raise ValueError(f"A comparison needs at least two runs; got {len(runs)}.")
@@ -212,7 +212,7 @@ def _code_diff(first: RunData, run: RunData) -> str:
 
 
 def _difference(metric: str, place: int, first: Measured, other: Measured) -> Difference:
-    # Both runs resample with the same seed, so that on the same rows both draw the same sample k. The spread of the
+    # Both runs resample with the same seed, so on the same rows both draw the same sample k. The spread of the
     # differences then excludes the luck of the shared rows: {-2, 0, 2} and {-1, 0, 3} differ by {1, 0, 1}, a fraction
     # of either spread. On different rows the samples are independent, and the variances add up.
     of_both = [measured.deviations.get(metric) for measured in (first, other)]
@@ -324,11 +324,13 @@ def _numbers_section(comparison: Comparison) -> Section:
         says += "no difference exceeds noise"
     else:
         says += "no metric to compare"
+    # The table has all values; a chart shows which intervals overlap.
+    drawn = {name: _values(comparison, name) for name in names[:_MOST_METRICS]}
     notes = [
         (
             "A difference is within noise if it is smaller than its margin, half of its 95 % "
-            "interval: on other rows of the same kind it might change sign. Metrics named loss, "
-            "error and the like are better when smaller."
+            "interval: on other rows of the same kind it might change sign. Metrics with "
+            "names such as loss or error are better when smaller."
         )
     ]
     if any(not each.paired and each.margin is not None for each in comparison.differences):
@@ -340,7 +342,9 @@ def _numbers_section(comparison: Comparison) -> Section:
         title="Numbers",
         says=says + ".",
         charts=tuple(
-            draw_intervals(cut(name), _values(comparison, name)) for name in names[:_MOST_METRICS]
+            draw_intervals(cut(name), values)
+            for name, values in drawn.items()
+            if any(interval for _, interval in values.values())
         ),
         tables={
             "Metrics": Table(
@@ -377,7 +381,7 @@ def _settings_section(comparison: Comparison) -> Section:
     settings = comparison.settings
     return Section(
         title="Settings",
-        says="" if settings else "All known ones are the same.",
+        says="" if settings else "All known settings are the same.",
         tables=_tables("Settings and versions that differ", "setting", settings, comparison),
     )
 
@@ -455,7 +459,7 @@ def _slices_section(comparison: Comparison) -> Section:
         return Section(title="Slices", says=f"No slice is measurably worse in {last}.")
     return Section(
         title="Slices",
-        says=f"Of {len(worse)} slices and metrics {last} is worse than {first}; this does not "
+        says=f"{last} is worse than {first} in {len(worse)} slices and metrics; this does not "
         "correct for chance.",
         mood="warn",
         tables={

@@ -203,7 +203,7 @@ def _drift(now: Any, before: Any, *, rows: str, against: str) -> Drift:
 
 
 def _comparisons(name: str, now: tuple[Any, Any], before: tuple[Any, Any]) -> Iterator[_Compared]:
-    """Yields what can be compared, from the statistics of a feature and of its split."""
+    """Yields the comparable quantities from the statistics of a feature and of its split."""
     found = [_of_split(feature, int(split.num_examples)) for feature, split in (now, before)]
     every = [int(split.num_examples) for _, split in (now, before)]
     if not all(every):

@@ -121,7 +121,7 @@ def _labelled_classes(labels: np.ndarray, values: np.ndarray) -> np.ndarray | No
 
 
 def _scores(pairs: _Pairs) -> np.ndarray | None:
-    """Returns each row's probability of label 1; `None` if the predictions are no such scores."""
+    """Returns each row's probability of label 1; `None` if the predictions are not probabilities."""
     values = pairs.values
     if not np.isin(pairs.labels, (0, 1)).all():
         return None
@@ -171,7 +171,7 @@ def _squeezed(values: np.ndarray) -> np.ndarray:
 
 
 def _classes(values: np.ndarray, count: int) -> np.ndarray | None:
-    """Returns values as class numbers; `None` if they are none."""
+    """Returns values as class numbers; `None` if they are not classes."""
     if ((values < 0) | (values >= count) | (values != np.floor(values))).any():
         return None
     return values.astype(np.int64)
@@ -181,7 +181,7 @@ def _of_scores(positive: np.ndarray, scores: np.ndarray, known: Mapping[str, Any
     order = np.argsort(-scores, kind="stable")
     ranked = positive[order]
     # No threshold separates rows with equal scores: for the scores [.9 .7 .7 .2] the curves have points after 1, 3 and
-    # 4 rows. The appended -1 is no score and ends the last group.
+    # 4 rows. The appended -1 is not a score; it ends the last group.
     ends = np.flatnonzero(np.diff(scores[order], append=-1.0))
     hits = np.concatenate([[0], np.cumsum(ranked)[ends]])
     chosen = np.concatenate([[0], ends + 1])
@@ -229,7 +229,7 @@ def _of_classes(
 
 
 def _of_residuals(residuals: np.ndarray, known: Mapping[str, Any]) -> Errors:
-    # Clipped, so that a few outliers do not squeeze all other rows into one bar; outliers count in the first and last
+    # Clipped, so a few outliers do not squeeze all other rows into one bar; outliers count in the first and last
     # bar.
     low, high = np.quantile(residuals, (0.005, 0.995))
     counts, edges = np.histogram(np.clip(residuals, low, high), _RESIDUAL_BINS)

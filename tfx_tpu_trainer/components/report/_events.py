@@ -16,7 +16,6 @@ v1 = tf.compat.v1
 _FILES = "*tfevents*"
 # A longer scalar is thinned to between half of this number and this number of points.
 _MOST_POINTS = 600
-_MOST_SERIES = 200
 
 
 def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
@@ -46,11 +45,6 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
             # The first session began the training; later ones are restarts.
             restarts = tuple(sorted(begins, key=lambda began: began.time)[1:])
         series += found.series()
-        if found.left_out:
-            unread.append(
-                f"{below} has more than {_MOST_SERIES} scalars: {', '.join(sorted(found.left_out)[:5])} "
-                f"and others ({len(found.left_out)} in all) are left out"
-            )
     return Learning(series=tuple(series), restarts=restarts), tuple(unread)
 
 
@@ -77,17 +71,12 @@ class _Scalars:
     def __init__(self, source: str) -> None:
         self._source = source
         self._thinned: dict[str, _Thinned] = {}
-        self.left_out: set[str] = set()
 
     def add(self, event: Any) -> None:
         for value in event.summary.value:
             number = _number(value)
-            if number is None:
-                continue
-            if value.tag not in self._thinned and len(self._thinned) >= _MOST_SERIES:
-                self.left_out.add(value.tag)
-                continue
-            self._thinned.setdefault(value.tag, _Thinned()).add(event.step, number)
+            if number is not None:
+                self._thinned.setdefault(value.tag, _Thinned()).add(event.step, number)
 
     def series(self) -> list[Series]:
         return [

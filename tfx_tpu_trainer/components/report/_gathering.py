@@ -52,7 +52,7 @@ _PLACES = {
     "outside_compilation": "on the host, called by the TPU",
     "host": "on the host, before the TPU",
     "host_after_tpu": "on the host, after the TPU",
-    "host_beside_tpu": "on the host, beside the TPU",
+    "host_beside_tpu": "on the host, in the TPU's call",
 }
 
 
@@ -62,10 +62,10 @@ def gather_folder(folder: str) -> RunData:
     Args:
         folder: The folder.
 
-    Returns: What was found.
+        Returns: The data of the training.
 
     Raises:
-        ValueError: The folder is neither.
+        ValueError: If the folder is neither.
     """
     check_can_be_opened("folder", folder)
     # The root folder would become "".
@@ -122,22 +122,19 @@ def gather(
 
     Args:
         model_run: The folder of checkpoints and TensorBoard events; `None` if there is none.
-        title: The name of the training; where `lineage` is that of an earlier `run.json`, so is the title.
+        title: The name of the training; if `lineage` comes from an earlier `run.json`, the title does, too.
         model: Folder of the Model artifact, with `eval_metrics.json` and `serving_check.json`.
             Defaults to `None`: there is none.
-        exported: The SavedModel. Defaults to `None`: that of `model`, where it has one.
-        lineage: Where the model comes from. Defaults to `None`: what an earlier `run.json` in
-            `model_run` says.
-        stopped: What ended the training before its end. Defaults to `None`: nothing did, or what an
-            earlier `run.json` says, where `lineage` is its too.
-        verdict: What the gate said; its baseline's metrics are read. Defaults to `None`: it has not been
-            asked.
-        rows: Rows of the evaluation of `model`'s metrics. Defaults to `None`: what an earlier `run.json`
-            has found in them.
-        class_names: The names of the classes that are compared in `rows`. Defaults to none: they are numbered.
-        statistics: Folder of StatisticsGen's statistics of its raw examples. Defaults to `None`: what an
-            earlier `run.json` says.
-        baseline_statistics: That of the model that it is compared with. Defaults to `None`: unknown.
+        exported: The SavedModel. Defaults to `None`: that of `model`, if it has one.
+        lineage: The model's origin. Defaults to `None`: that in an earlier `run.json` in `model_run`.
+        stopped: The reason why the training ended early. Defaults to `None`: it did not, or the reason in an earlier
+            `run.json` if `lineage` comes from there, too.
+        verdict: The gate's verdict; its baseline's metrics are read. Defaults to `None`: there is none yet.
+        rows: Rows of the evaluation of `model`'s metrics. Defaults to `None`: the results in an earlier `run.json`.
+        class_names: The names of the classes in `rows`. Defaults to none: they are numbered.
+        statistics: Folder of StatisticsGen's statistics of its raw examples. Defaults to `None`: the one in an earlier
+            `run.json`.
+        baseline_statistics: The same folder of the model that it is compared with. Defaults to `None`: unknown.
 
     Returns: What was found.
     """
@@ -151,7 +148,7 @@ def gather(
             unread.append(" ".join(said.split()))
             return otherwise
 
-    # Facts of an earlier page that no file records (who trained it, on which rows) come from its `run.json`, so that a
+    # Facts of an earlier page that no file records (who trained it, on which rows) come from its `run.json`, so a
     # page made again, after the gate or by hand, loses nothing. Those about the evaluation are kept only if its numbers
     # are unchanged: the intervals of another checkpoint would be wrong.
     earlier: RunData | None = None

@@ -34,14 +34,14 @@ def make_model_card(run: RunData, answers: Mapping[str, Any] | None = None) -> d
 
     Args:
         run: The data of the training.
-        answers: A card in which people have answered questions: these answers are kept. Defaults to `None`: there is
+        answers: A card in which people have answered questions; their answers are kept. Defaults to `None`: there is
             none.
 
     Returns:
-        The card, as JSON values. Metrics that are not finite have no place in it.
+        The card, as JSON values, without metrics that are not finite.
 
     Raises:
-        ValueError: An answer has another form than its question.
+        ValueError: If an answer has another form than its question.
     """
     written = datetime.datetime.fromtimestamp(run.written, tz=datetime.timezone.utc)
     asked: dict[str, dict[str, Any]] = {
@@ -198,15 +198,15 @@ def write_model_card(run: RunData, folder: str) -> str:
 
     Args:
         run: The data of the training.
-        folder: Where they go; any path `tf.io.gfile` knows. Created if missing.
+        folder: The folder to write into, created if missing; any path that `tf.io.gfile` supports.
 
     Returns:
         The Markdown file's path.
 
     Raises:
-        ValueError: There is a `model_card.json` that can't be read, with somebody's answers maybe, or
-            one with answers of another form.
-        OSError: They can't be written there.
+        ValueError: If an existing `model_card.json`, which may contain answers, can't be read, or has answers of
+            another form.
+        OSError: If they can't be written.
     """
     path = os.path.join(folder, CARD_FILE)
     answers = None

@@ -66,7 +66,7 @@ def render(run: RunData) -> str:
     """Renders the page of a run.
 
     Args:
-        run: What is known of it.
+        run: The data of the training.
 
     Returns:
         HTML, below 1 MB.
@@ -86,8 +86,9 @@ def write(
     """Writes the page of an estimator's training: `run.html`, and `run.json` next to it.
 
     Args:
-        estimator: Has been trained, and evaluated where the page is to say how good the model is.
-        folder: Where they go; any path `tf.io.gfile` knows. Defaults to `None`: the estimator's `model_dir`.
+        estimator: A trained estimator, evaluated if the page should show the model's quality.
+        folder: The folder to write into; any path that `tf.io.gfile` supports. Defaults to `None`: the estimator's
+            `model_dir`.
         title: The name of the training. Defaults to `None`: the last part of `model_dir`.
         exported: The SavedModel that `export_saved_model` has returned. Defaults to `None`: the page
             describes no SavedModel.
@@ -96,8 +97,8 @@ def write(
         The page's path.
 
     Raises:
-        TypeError: `estimator` is something else.
-        OSError: It can't be written there.
+        TypeError: If `estimator` is not an Estimator.
+        OSError: If it can't be written.
     """
     if not isinstance(estimator, Estimator):
         raise TypeError(f"estimator={estimator!r} is not a tfx_tpu_trainer.estimator.Estimator.")
@@ -116,14 +117,14 @@ def write_page(run: RunData, folder: str, *, copies: Sequence[str] = ()) -> str:
 
     Args:
         run: The data of the training.
-        folder: Where they go; any path `tf.io.gfile` knows. Created if missing.
-        copies: Further files that hold the page. Defaults to none.
+        folder: The folder to write into, created if missing; any path that `tf.io.gfile` supports.
+        copies: Paths of further copies of the page. Defaults to none.
 
     Returns:
         The page's path.
 
     Raises:
-        OSError: They can't be written there.
+        OSError: If they can't be written.
     """
     path, page = os.path.join(folder, PAGE_FILE), render(run)
     write_run_data(run, folder)
@@ -168,7 +169,7 @@ def _verdict(run: RunData) -> Section:
             title="Verdict", says="The model has diverged: its metrics are not finite.", mood="bad"
         )
     if run.verdict is not None and run.verdict.blessed is not None:
-        # The gate's words begin with the verdict.
+        # The gate's text begins with the verdict.
         says = run.verdict.says or ("blessed" if run.verdict.blessed else "not blessed")
         return Section(
             title="Verdict",
@@ -192,7 +193,7 @@ def _judged(verdict: Verdict) -> Iterator[str]:
     if verdict.since is not None:
         yield f"Since {time_text(verdict.since)}."
     if verdict.baseline is None:
-        # The gate's words may already say this.
+        # The gate's text may already contain this.
         if "no baseline" not in verdict.says:
             yield "No baseline was available for comparison."
         return
@@ -202,8 +203,8 @@ def _judged(verdict: Verdict) -> Iterator[str]:
 
 
 def _losses_compared(run: RunData, *, blessed: bool | None) -> Iterator[str]:
-    """Yields a diagnosis from the losses: always for a rejected model, and for an unjudged one if it overfits."""
-    # Evaluations after the best checkpoint say nothing about that checkpoint, which is the exported one.
+    """Yields a diagnosis from the losses: for a rejected model always, and for an unjudged one if it overfits."""
+    # Evaluations after the best checkpoint don't show how good that checkpoint is, which is the exported one.
     exported = run.measured.global_step if run.measured and blessed is None else None
     last: dict[bool, float] = {}
     for each in run.learning.series:
@@ -288,8 +289,8 @@ def _learning(run: RunData) -> Section | None:
     if not series:
         return None
     by_name = _curves(series)
-    # A value measured once, as slices are, is no curve. The loss comes first, then the evaluation's metrics, then
-    # scalars that only the training wrote.
+    # A value measured once, such as a slice's, is not a curve. The loss comes first, then the evaluation's metrics,
+    # then scalars that only the training wrote.
     names = sorted(
         (name for name, of in by_name.items() if any(len(each.steps) > 1 for each in of)),
         key=lambda name: (
@@ -306,8 +307,8 @@ def _learning(run: RunData) -> Section | None:
         notes.append(f"{rest} other scalar{'s are' if rest > 1 else ' is'} in run.json.")
     if any(len(each.steps) < each.thinned_from for each in series):
         notes.append(
-            "Of more than 600 values, only the last one of each of 600 equal stretches of steps "
-            "is drawn."
+            "Curves of more than 600 values show only the last value in each of 600 equal "
+            "intervals of steps."
         )
     count = len(run.learning.restarts)
     last = max(each.steps[-1] for each in series)
@@ -359,7 +360,7 @@ def _slices(run: RunData) -> Section | None:
             f"The {_MOST_SLICES} worst and the {_MOST_SLICES} best of {len(slices):,} are shown; "
             "run.json has all."
         )
-    says = f"By {cut(name)}, of which the whole split has {number_text(run.measured.metrics[name])}"
+    says = f"By {cut(name)} ({number_text(run.measured.metrics[name])} on the whole split)"
     if worst_first:
         worst, best = worst_first[0], worst_first[-1]
         says += (

@@ -17,10 +17,10 @@ from tfx_tpu_trainer._support.file_systems import is_local, local_path
 from tfx_tpu_trainer._support.whole_files import write_whole
 
 TRAINING = "training"
-"""Source of what a training itself has written."""
+"""The source of scalars that the training itself has written."""
 RUN_FILE = "run.json"
 FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
-"""Value of `format` in the file. Keys may be added later; none is removed or changes its meaning."""
+"""Value of `format` in the file. Keys may be added later, but are never removed and never change their meaning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Series:
 class Restart:
     """A process that resumed a training."""
 
-    step: int  # the global step it resumed at
+    step: int  # the global step at which it resumed
     time: float  # in seconds since 1970
 
 
@@ -48,7 +48,7 @@ class Learning:
     """The scalars of a training over time."""
 
     series: tuple[Series, ...] = ()  # one for each summary and source
-    restarts: tuple[Restart, ...] = ()  # the processes after the first
+    restarts: tuple[Restart, ...] = ()  # the processes after the first one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,11 +103,11 @@ class Measured:
     # Metric -> the two ends of its 95 % interval, by bootstrap on a sample of the rows; empty if rows were not sampled.
     intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     sampled_rows: int | None = None  # how many rows were sampled, or `None`
-    # Metric -> how far each of 100 resamplings is from their mean, scaled to all rows; the interval is 1.96 of their
-    # standard deviations.
+    # Metric -> the distance of each of 100 resamplings from their mean, scaled to all rows; the interval is 1.96 of
+    # their standard deviations.
     deviations: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
-    # Digest of the sampled rows' labels: where two runs have the same one, their resamplings have the same rows.
-    # `None` if it is unknown which tensor holds the labels.
+    # Digest of the sampled rows' labels: if two runs have the same one, their resamplings have the same rows. `None` if
+    # the tensor with the labels is unknown.
     rows_digest: str | None = None
 
 
@@ -136,9 +136,9 @@ class Feature:
 
 MEAN = "mean"
 MISSING = "share of rows without a value"
-"""What of a feature is compared; the third is "share of " a value."""
+"""The compared quantities of a feature; the third is "share of " a value."""
 
-# Smaller differences hardly matter, however many rows there are.
+# Smaller differences hardly matter, for any number of rows.
 _LEAST = {"standard deviations": 0.1, "L-infinity": 0.02}
 
 
@@ -154,7 +154,7 @@ class Distance:
     of: str = ""  # what differs: `MEAN`, `MISSING`, or the share of a text
     now: float | None = None  # the mean or share in the first set
     before: float | None = None  # that of the other
-    # How far chance alone would move them apart; `None` if unknown.
+    # The difference that chance alone would make; `None` if unknown.
     chance: float | None = None
 
     @property
@@ -183,7 +183,7 @@ class Data:
     splits: Mapping[str, int]  # split -> its rows
     features: tuple[Feature, ...]  # the first 1,000 features, in the statistics' order
     all_features: int  # how many there are
-    # Splits against the first one, and the first one against the baseline's.
+    # Each split compared with the first one, and the first one with the baseline's.
     drift: tuple[Drift, ...] = ()
 
 
@@ -273,14 +273,14 @@ class Lineage:
 
     Attributes:
         ran_on: Where it was trained, such as `"4 emulated TPU cores"`; `None` if unknown.
-        inputs: Input -> the artifacts' folders, one a line.
-        settings: Setting that differs from its default -> value.
+        inputs: Input -> the artifacts' folders, one per line.
+        settings: Name -> value, for settings that differ from their defaults.
         versions: Package -> version.
         identity: The digest of inputs, code and settings; `None` if there is none.
-        phase_seconds: Phase -> how long it took.
+        phase_seconds: Phase -> its duration in seconds.
         code: The user's module and a digest of its source; `None` if unknown.
         source: File -> text of the user's module when it was trained; empty if unknown.
-        rows: What was done -> how many rows went through it; a row counts each time.
+        rows: Phase -> the number of rows that it read; a row counts each time.
     """
 
     ran_on: str | None = None
@@ -378,8 +378,8 @@ def write_run_data(run: RunData, folder: str) -> str:
     """Writes `run.json`; the file appears whole or not at all.
 
     Args:
-        run: What to write.
-        folder: Where it goes; any path `tf.io.gfile` knows.
+        run: The data to write.
+        folder: The folder to write into; any path that `tf.io.gfile` supports.
 
     Returns:
         The file's path.
@@ -393,13 +393,13 @@ def read_run_data(path: str) -> RunData | None:
     """Reads `run.json`.
 
     Args:
-        path: The file, or the folder that it is in.
+        path: The file, or its folder.
 
     Returns:
-        The run; `None` if there is no such file.
+        The run; `None` if the file does not exist.
 
     Raises:
-        ValueError: The file can't be understood; the text names it.
+        ValueError: If the file can't be read; the message names it.
     """
     try:
         path, content = _content(path)
@@ -412,7 +412,7 @@ def read_run_data(path: str) -> RunData | None:
 
 
 def _content(path: str) -> tuple[str, bytes | None]:
-    """Returns the file's path and content; `None` if there is no such file."""
+    """Returns the file's path and content; `None` if it does not exist."""
     if is_local(path):
         # Avoids TensorFlow, whose import takes seconds.
         path = local_path(path)

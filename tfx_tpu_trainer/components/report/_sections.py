@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import jinja2
 
+from tfx_tpu_trainer._support.progress import EVALUATE, REST, TRACE, TRAIN
 from tfx_tpu_trainer.components.report._charts import (
     Chart,
     Table,
@@ -123,8 +124,8 @@ def data_section(run: RunData) -> Section | None:
     notes = [*changed]
     if any(each.beyond for drift in data.drift for each in drift.distances):
         notes.append(
-            "Chance is what 95 of 100 random assignments of the same rows to the two would show, over all features; "
-            "differences below 0.1 standard deviations, or 2 % of the rows, count as chance too."
+            "Chance explains differences that 95 of 100 random assignments of the same rows to the two do not exceed, "
+            "over all features; those below 0.1 standard deviations, or 2 % of the rows, count as chance, too."
         )
     if data.features:
         tables["Features"] = _features(data)
@@ -300,17 +301,17 @@ def _preflight_says(preflight: Preflight) -> str:
     if failed:
         return f"On {preflight.tpu} it can't run: {failed[0].name}: {short(failed[0].says)}"
     steps = ", ".join(step.name for step in preflight.steps)
-    return f"It compiles for {preflight.tpu} and fits ({steps}), says {preflight.compiler}."
+    return f"It compiles for {preflight.tpu} and fits ({steps}), according to {preflight.compiler}."
 
 
 def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
     """Draws the steps' use of a device's memory; again, zoomed, if it is too small to see."""
-    # Imported late: a page without a preflight does without TensorFlow.
+    # Imported late, so a page without a preflight needs no TensorFlow.
     from tfx_tpu_trainer.preflight import bytes_text
 
     limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]
     needs = {
-        step.name: step.by_category or {"needed in all": step.need_bytes}
+        step.name: step.by_category or {"needed in total": step.need_bytes}
         for step in preflight.steps
         if step.need_bytes
     }
@@ -397,6 +398,33 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:,.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
+# Part of a training -> its phases, in the order of a training.
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "imports": ("imports",),
+    "checks": ("input check", "preflight", "measuring the input"),
+    "trace": (TRACE,),
+    "input": ("input",),
+    "steps": (TRAIN,),
+    "evaluations": (EVALUATE,),
+    "exports": ("publish", "export"),
+    "serving check": ("warm-up", "serving check"),
+    "page": ("page",),
+    REST: (REST,),
+}
+
+
+def seconds_by_part(lineage: Lineage) -> dict[str, float]:
+    """Returns how long each part of a training took; together they are its phases' seconds."""
+    left = dict(lineage.phase_seconds)
+    parts = {
+        part: sum(left.pop(name, 0.0) for name in names)
+        for part, names in _PARTS.items()
+        if not left.keys().isdisjoint(names)
+    }
+    rest = {REST: parts.pop(REST)} if REST in parts else {}
+    return {**parts, **left, **rest}
+
+
 def lineage_section(run: RunData) -> Section | None:
     """Builds the section on a run's origin."""
     lineage = run.lineage
@@ -430,12 +458,13 @@ def lineage_section(run: RunData) -> Section | None:
         )
     charts: tuple[Chart, ...] = ()
     if lineage.phase_seconds:
-        rounded = {name: round(seconds, 1) for name, seconds in lineage.phase_seconds.items()}
-        charts = (draw_bars("Seconds by phase", rounded, unit="seconds"),)
+        rounded = {name: round(seconds, 1) for name, seconds in seconds_by_part(lineage).items()}
+        charts = (draw_bars("Seconds by part", rounded, unit="seconds"),)
     notes = []
     if lineage.phase_seconds:
         notes.append(
-            "Seconds are those of the process that wrote this page. Energy is not measured."
+            "Seconds are those of the process that wrote this page, after its first imports: imports "
+            "are those of the module, and steps include the opening of sessions. Energy is not measured."
         )
     if lineage.code:
         notes.append(f"Code: {lineage.code}")

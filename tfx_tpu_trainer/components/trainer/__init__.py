@@ -1,7 +1,7 @@
 """Trains from Transform's output to a SavedModel: `TpuTrainer`, its settings and its executor.
 
-`trainer.py` declares the component and `settings.py` its settings; `trainer_executor.py` is what TFX calls;
-`training.py` reads as the steps of a training. `legacy/` runs modules with a `trainer_fn`.
+`trainer.py` declares the component and `settings.py` its settings; TFX calls `trainer_executor.py`; `training.py` has
+the steps of a training. `legacy/` runs modules with a `trainer_fn`.
 """
 
 from tfx_tpu_trainer._support.imports import of_extra

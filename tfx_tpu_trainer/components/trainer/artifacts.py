@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import time
@@ -28,6 +29,7 @@ from tfx_tpu_trainer.components.report import (
     Lineage,
     RunData,
     gather,
+    render,
     versions,
     write_page,
 )
@@ -60,8 +62,8 @@ def emptied_on_failure(
 ) -> Iterator[None]:
     """Removes what the block wrote into folders if it fails.
 
-    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it reports that
-    instead of the failure.
+    The folders stay: TFX's launcher removes those of a failed execution, and if one is missing it reports that instead
+    of the failure.
     """
     try:
         yield
@@ -90,7 +92,7 @@ def all_or_nothing(
 ) -> contextlib.AbstractContextManager[None]:
     """Empties the model's and its evaluation's folders if the block fails.
 
-    Checkpoints and events stay where they are: another attempt resumes from them.
+    Checkpoints and events stay, since another attempt resumes from them.
     """
     evaluation = [job.evaluation.uri] if job.evaluation else []
     return emptied_on_failure(job.model.uri, *evaluation, are_ours=are_ours)
@@ -163,7 +165,6 @@ def write_run_page(
 
     A failure is only logged: the training is worth more than its page.
     """
-    seconds = dict(progress.seconds)
     try:
         lineage = Lineage(
             ran_on=where_it_ran(progress),
@@ -174,7 +175,6 @@ def write_run_page(
             settings=_settings(job),
             versions=versions(),
             identity=identity,
-            phase_seconds=seconds,
             code=code_of(job.source),
             source=job.source_texts,
             rows=_rows_seen(folder, rows=rows, batch_size=batch_size),
@@ -189,6 +189,10 @@ def write_run_page(
             statistics=next((each.uri for each in job.inputs.get("statistics") or ()), None),
             stopped=None if stopped is None else _in_words(stopped),
         )
+        # The seconds of the page hold those of its charts, which are drawn once.
+        render(run)
+        lineage = dataclasses.replace(lineage, phase_seconds=progress.breakdown())
+        run = dataclasses.replace(run, lineage=lineage)
         # No one reads the artifact of a failed training: TFX removes it.
         elsewhere = () if stopped or job.page is None else (job.page.path,)
         path = write_page(run, folder, copies=elsewhere)
@@ -220,7 +224,7 @@ def tell_result(
 
 
 def _metrics_in_words(metrics: EvalMetrics, baseline: EvalMetrics | None) -> str:
-    # Of the two mean losses, the one over rows does not depend on the batch size.
+    # The mean loss over rows does not depend on the batch size, unlike the one over batches.
     names = [
         name for name in metrics.overall if name != LOSS or LOSS_BY_ROWS not in metrics.overall
     ]

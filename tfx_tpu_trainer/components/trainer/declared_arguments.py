@@ -6,6 +6,7 @@ TFX checks their types, too, but later and without naming a fix.
 from __future__ import annotations
 
 import os
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -13,21 +14,20 @@ from typing import Any
 from google.protobuf import json_format
 from tfx import v1 as tfx
 
-from tfx_tpu_trainer.components.trainer.module_source import (
-    MODEL_NAMES,
-    TRAINER_FN,
-    ModuleSource,
-    both_message,
-    names_in_source,
-    source_file,
-)
-from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.trainer.tfx_private import (
+from tfx_tpu_trainer.components._tfx_private import (
     Placeholder,
     json_utils,
     proto_utils,
     udf_utils,
 )
+from tfx_tpu_trainer.components.trainer.module_source import (
+    MODEL_NAMES,
+    TRAINER_FN,
+    ModuleSource,
+    read_source,
+    source_file,
+)
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.values import shown, suggest
 
 RuntimeParameter = tfx.dsl.experimental.RuntimeParameter
@@ -84,18 +84,16 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
         return True
     # What can't be seen here, such as a file elsewhere, is checked when the trainer runs.
     path = source_file(source.module or "") if source else module_file
-    names = names_in_source(path) if isinstance(path, str) else frozenset({"*"})
-    called = str(source or module_file)
-    found = [name for name in (TRAINER_FN, *sorted(MODEL_NAMES, reverse=True)) if name in names]
-    if len(found) > 1:
-        raise ValueError(both_message(called, *found[:2]))
-    if not found and "*" not in names:
+    text = read_source(path if isinstance(path, str) else None)
+    if text and not any(name in text for name in (TRAINER_FN, *MODEL_NAMES, "import *")):
         raise ValueError(
-            f"module {called!r} has no model_fn, build_model nor trainer_fn; define model_fn(features, labels, "
-            "mode, params) in it (docs/component.md, The user's module), or build_model(params) that returns a "
-            "compiled Keras model; a run_fn belongs to the stock Trainer (docs/how-to/from-the-stock-trainer.md)"
+            f"module {str(source or module_file)!r} has no model_fn, build_model nor trainer_fn; define "
+            "model_fn(features, labels, mode, params) in it (docs/component.md, The user's module), or "
+            "build_model(params) that returns a compiled Keras model; a run_fn belongs to the stock Trainer "
+            "(docs/how-to/from-the-stock-trainer.md)"
         )
-    return TRAINER_FN in names
+    bound = rf"^(def )?{TRAINER_FN}\b|^(from|import) .*\b{TRAINER_FN}\b"
+    return re.search(bound, text, re.MULTILINE) is not None
 
 
 def check_settings(values: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Trains with evaluations in between: a learning curve, the best checkpoint, an early stop.
+"""Trains with evaluations in between, which give a learning curve, the best checkpoint and an early stop.
 
-The state is written next to the checkpoints after each evaluation, so that a restarted training continues from there.
+The state is written next to the checkpoints after each evaluation, so a restarted training continues from there.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class EvaluatedTraining:
     def _input_ended(self, step: int, reached: int) -> bool:
         if self.keeps_session:
             return reached < self.max_steps
-        # By time, a part of the training may end at any step.
+        # With evaluations by time, a part of the training may end at any step.
         return self.every_secs is None and reached < self.target(step)
 
     def _train_on(self, step: int, curve: LearningCurve) -> _OnTheWay:
@@ -236,7 +236,7 @@ class EvaluatedTraining:
 
 
 def _keep(checkpoint: str, folder: str) -> str:
-    """Copies a checkpoint out of the way of its removal; returns its path relative to the folder."""
+    """Copies a checkpoint before it is removed; returns its path relative to the folder."""
     # In its own folder: after a restart the same step may be the best again, with other values.
     kept = os.path.join(_BEST_FOLDER, uuid.uuid4().hex[:8])
     name = os.path.join(kept, os.path.basename(checkpoint))

@@ -62,7 +62,7 @@ class Host:
 ONLY_HOST = Host()
 
 ALONE: Mapping[str, Any] = {}
-"""The cluster (`RunConfig`'s `tf_config`) of what runs in this process alone.
+"""The cluster (`RunConfig`'s `tf_config`) of calls that run only in this process.
 
 The chief evaluates and exports that way, from a checkpoint: its parameter servers may be gone.
 """
@@ -130,13 +130,13 @@ _SILENT_SECONDS = 300.0
 
 _START_SECONDS = 7200.0
 
-# Three beats without news; a helper then logs that it hears nothing.
+# Three beats without news; a helper then logs the silence.
 _QUIET_SECONDS = 30.0
 
 _POLL_SECONDS = 1.0
 
 EVALUATE_EVERY_SECONDS = 10
-"""How often the evaluator of a cluster looks for a new checkpoint."""
+"""The interval at which a cluster's evaluator looks for a new checkpoint."""
 
 
 _LONGEST_NAP_SECONDS = 1.0
@@ -184,7 +184,7 @@ class ChiefStatus:
     def _end(
         self, beats: threading.Thread, ended: threading.Event, state: str, message: str = ""
     ) -> None:
-        # The thread ends first, so that no beat follows the last status.
+        # The thread ends first, so no beat follows the last status.
         ended.set()
         with said_while_waiting(
             f"{self._path} to be written",
@@ -202,8 +202,8 @@ class ChiefStatus:
 
     def _write(self, state: str, message: str = "") -> None:
         with self._lock:
-            # A counter makes each report differ from the last one. A waiting host takes any change as a sign of life,
-            # by its own clock: two machines' clocks need not agree.
+            # A counter makes each report differ from the last one. A waiting host counts any change as a sign of life,
+            # by its own clock: two machines' clocks may differ.
             self._state = state
             self._beat += 1
             self._replaced = self._replaced or self._is_replaced()
@@ -218,9 +218,9 @@ class ChiefStatus:
             write_whole(self._path, json.dumps({**status, "message": message}))
 
     def _is_replaced(self) -> bool:
-        """Returns whether a newer attempt is the chief now, so that this one's end no longer matters."""
-        # A chief that was given up may come back next to its successor, and both would write this file in turns. The
-        # one that started later continues; the other one stops reporting for good, so that a late FAILED of a replaced
+        """Returns whether a newer attempt is the chief now, so this one's end no longer matters."""
+        # A chief that counts as lost may come back next to its successor, and both would write this file in turns. The
+        # one that started later continues; the other one stops reporting for good, so a late FAILED of a replaced
         # attempt ends no host.
         there = _read(self._path)
         if there is None or there.get("attempt") == self._attempt:

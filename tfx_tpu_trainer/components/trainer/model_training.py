@@ -24,7 +24,6 @@ from tfx_tpu_trainer.components.trainer.estimators import (
     seeded,
     strategies,
 )
-from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
 from tfx_tpu_trainer.components.trainer.hosts import (
     ALONE,
     EVALUATE_EVERY_SECONDS,
@@ -40,7 +39,9 @@ from tfx_tpu_trainer.components.trainer.resume import (
     check_before_writing,
 )
 from tfx_tpu_trainer.components.trainer.rows import (
+    RowLimit,
     check_default_input,
+    check_input_ends,
     eval_input,
     failures_explained,
     row_cache_for,
@@ -58,8 +59,7 @@ from tfx_tpu_trainer.components.trainer.training import (
     Training,
     writable_working_folder,
 )
-from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
-from tfx_tpu_trainer.components.user_module._module import UserModule
+from tfx_tpu_trainer.components.user_module._module import UserModule, with_keras_model
 from tfx_tpu_trainer.estimator import EvalSpec, ModeKeys, TrainSpec, tpu
 from tfx_tpu_trainer.estimator.extending import (
     MetaGraph,
@@ -93,7 +93,7 @@ class TrainedModel:
 class ModelTraining(Training[TrainedModel]):
     """A training of a module's model_fn or Keras model."""
 
-    estimator: tpu.TPUEstimator  # Evaluates and exports, in this process alone.
+    estimator: tpu.TPUEstimator  # Evaluates and exports, only in this process.
     train_input_fn: Callable[..., tf.data.Dataset]
     eval_input_fn: Callable[..., tf.data.Dataset]
     serving_input_receiver_fn: Callable[[], Any]
@@ -101,7 +101,7 @@ class ModelTraining(Training[TrainedModel]):
     host_estimator: tpu.TPUEstimator
     # Returns the same estimator with other settings.
     estimator_with: Callable[[TrainSettings], tpu.TPUEstimator]
-    # Returns the estimator that continues from a step, in the same folder and with any other hosts.
+    # Returns the estimator that continues from a step, in the same folder and with the other hosts.
     estimator_at: Callable[[int], tpu.TPUEstimator]
     # Measures the exported model, with its slices.
     evaluation: OpenEvaluation
@@ -111,7 +111,7 @@ class ModelTraining(Training[TrainedModel]):
     input_not_saved: str
     # The slices to measure and their input, or `None`.
     sliced: SlicedInput | None = None
-    # The row limit of an evaluation that reads the module's own input; `None` is no limit.
+    # The row limit of an evaluation that reads the module's own input; `None`: no limit.
     row_limit: RowLimit | None = None
     # Keeps the training's parsed rows; `None` parses them in each epoch.
     row_cache: RowCache | None = None
@@ -255,7 +255,7 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def checked_before_training(self) -> ModelTraining:
-        """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
+        """Builds the graphs that come after the training; compiles its steps if the settings request it."""
         # A module mended after days of training starts over, since its source is part of a checkpoint's identity.
         settings, training = self.job.settings, self._exporting(export_to_tpu=False)
         with failures_explained(self.rows), phase(TRACE):
@@ -377,7 +377,7 @@ class ModelTraining(Training[TrainedModel]):
     def export(
         self, trained: TrainedModel, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
-        """Exports the metagraphs that the settings ask for."""
+        """Exports the metagraphs that the settings request."""
         with phase("export"):
             exported = self.estimator.export_graphs(
                 folder, self.meta_graphs, checkpoint_path=checkpoint_path

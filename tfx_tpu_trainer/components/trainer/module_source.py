@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import functools
@@ -22,7 +21,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer._support.messages import failures_are_named
-from tfx_tpu_trainer.components.trainer.tfx_private import udf_utils
+from tfx_tpu_trainer.components._tfx_private import udf_utils
 from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.components.user_module._module import (
     exits_are_errors,
@@ -40,7 +39,7 @@ MODEL_NAMES = frozenset({"model_fn", "build_model"})
 class ModuleSource:
     """The location of the user's module. Exactly one of `wheel`, `file` and `module` is set."""
 
-    # "name@path/of/a.whl", as TFX writes it when it packages a module_file.
+    # "name@path/of/a.whl", in TFX's form for a packaged module_file.
     wheel: str | None = None
     file: str | None = None  # A .py file.
     module: str | None = None  # An import path, such as "pipelines.taxi.model".
@@ -82,19 +81,19 @@ class ModuleSource:
 def source_hash(module: str) -> str:
     """Hashes the source of a module that is given by its import path.
 
-    TFX hashes a module_file (into its wheel's version), but knows an import path by its name only;
-    with this hash among the execution properties an edited module never meets a stale cache entry.
+    TFX hashes a module_file (into its wheel's version), but only the name of an import path; with this hash among the
+    execution properties, an edited module never matches a stale cache entry.
 
     Args:
         module: An import path. The module itself is not run; the packages around it are imported.
 
     Returns:
-        A SHA-256 in hexadecimal over the names and contents of the module's file and, where it
-        lies in a package, of all .py files in the same folder (its likely helpers; TFX's wheel
-        of a module_file holds the same ones). Modules in other folders don't count.
+        A SHA-256 in hexadecimal over the names and contents of the module's file and, if it is in a package, of all .py
+        files in the same folder (its likely helpers, which TFX's wheel of a module_file contains, too). Modules in
+        other folders don't count.
 
     Raises:
-        ValueError: There is no such module, or it has no Python source.
+        ValueError: If the module does not exist, or has no Python source.
     """
     digest = hashlib.sha256()
     for name, content in _files_of(module):
@@ -151,7 +150,7 @@ def _find(module: str) -> importlib.machinery.ModuleSpec:
     except ImportError as error:
         raise ValueError(f"module={module!r} can't be imported: {error}; {_PATH_ADVICE}") from error
     except ValueError:
-        # A name with a leading dot, an empty name, or a module made by hand.
+        # The name has a leading dot or is empty, or the module was made by hand.
         spec = None
     if spec is None:
         raise ValueError(f"module={module!r} can't be found; {_PATH_ADVICE}")
@@ -168,7 +167,8 @@ def imported(
     """Loads the user's module, and keeps its helpers importable while it is in use."""
     with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
         path, load = _found(source, stack)
-        if restore_tf_estimator and (source.trainer_fn or (path and mentions_trainer_fn(path))):
+        legacy = source.trainer_fn or TRAINER_FN in read_source(path)
+        if restore_tf_estimator and legacy:
             stack.enter_context(compat.install())
         module = load()
         with failures_are_named(module):
@@ -181,14 +181,14 @@ def _found(
     """Returns the module's file and its loader; the stack keeps what must stay open."""
     if source.wheel:
         name, wheels = udf_utils.decode_user_module_key(source.wheel)
-        # Left open, so that an import inside model_fn finds the wheel's other modules. TFX appends their folder to the
+        # Left open, so an import inside model_fn finds the wheel's other modules. TFX appends their folder to the
         # path, where any other module with the same name would come first.
         try:
             installed = stack.enter_context(udf_utils.TempPipInstallContext(wheels))
         except subprocess.CalledProcessError as error:
             raise ValueError(
                 f"the module's wheel {', '.join(wheels)} can't be installed (pip's output above "
-                "says why); create the pipeline again, so that TFX repackages the module_file"
+                "has the reason); create the pipeline again, so that TFX repackages the module_file"
             ) from error
         folder = installed.temp_directory
         stack.enter_context(imported_from(folder))
@@ -227,72 +227,22 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
         )
     for other in sorted(MODEL_NAMES):
         if function is None and hasattr(module, other):
-            raise ValueError(both_message(name, TRAINER_FN, other))
+            raise ValueError(
+                f"module {name!r} has a {TRAINER_FN} and a {other}, which is ambiguous: give "
+                "trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 did, or "
+                f"rename its trainer_fn to have TpuTrainer train the {other}"
+            )
     _check_arguments(name, function or TRAINER_FN, found)
     return LegacyModule(name=name, trainer_fn=found)
 
 
-def both_message(name: str, one: str, other: str) -> str:
-    """Returns the error message for a module with two functions that could be trained."""
-    ambiguous = f"module {name!r} has a {one} and a {other}, which is ambiguous: "
-    if one != TRAINER_FN:
-        return f"{ambiguous}leave one of them out"
-    return (
-        f"{ambiguous}give trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 "
-        f"did, or rename its trainer_fn to have TpuTrainer train the {other}"
-    )
-
-
-def names_in_source(path: str) -> frozenset[str]:
-    """Returns the names that a module binds at its top level, without running it; `*` if there may be others."""
+def read_source(path: str | None) -> str:
+    """Returns a module's text, without running it; empty if it can't be read."""
     try:
-        with open(path, "rb") as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return frozenset({"*"})
-    return frozenset(_bound(tree))
-
-
-def mentions_trainer_fn(path: str) -> bool:
-    """Returns whether a module may have a trainer_fn: whether its source contains the word."""
-    try:
-        with open(path, "rb") as file:
-            return TRAINER_FN.encode() in file.read()
-    except OSError:
-        return False
-
-
-# These may bind names that the source does not show.
-_BINDS_BY_NAME = frozenset({"exec", "eval", "globals", "locals", "modules", "setattr", "vars"})
-
-
-def _bound(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Global):
-            yield from node.names
-        elif (
-            getattr(node, "id", None) in _BINDS_BY_NAME or getattr(node, "attr", None) == "modules"
-        ):
-            yield "*"
-    for node in _top_level(tree):
-        if isinstance(node, ast.alias):
-            yield node.asname or node.name
-        elif isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Store):
-                yield node.id
-        elif isinstance(name := getattr(node, "name", None), str):
-            # A function, a class, or a name bound by `except` or `case`.
-            yield "*" if name == "__getattr__" else name
-
-
-def _top_level(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yields all nodes outside functions and classes, conditional ones included."""
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            pending.extend(ast.iter_child_nodes(node))
+        with open(path or "", encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
 
 
 def _check_arguments(module: str, name: str, function: Any) -> None:

@@ -1,4 +1,4 @@
-"""Checks, before the first training step, whatever can already be known to be wrong."""
+"""Checks everything that can be checked before the first training step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tfx import v1 as tfx
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern
 from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer._support.whole_files import try_writing
+from tfx_tpu_trainer.components._tfx_private import artifact_utils
 from tfx_tpu_trainer.components.inputs import TransformServing, vocabulary_sizes
 from tfx_tpu_trainer.components.trainer.settings import RESERVED_PARAMS, TrainSettings
-from tfx_tpu_trainer.components.trainer.tfx_private import artifact_utils
 from tfx_tpu_trainer.components.trainer.values import json_problem, shown, suggest
 
 

@@ -1,4 +1,4 @@
-"""Finds an earlier attempt's checkpoints: what makes two trainings the same, and the folder that they share."""
+"""Finds an earlier attempt's checkpoints: defines which trainings are the same, and the folder that they share."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _logger = logging.getLogger(__name__)
 # A file of a checkpoint; the group is its path.
 _OF_A_CHECKPOINT = re.compile(r"(.*ckpt-\d+)\.[^/]+$")
 
-# A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
+# A checkpoint's parts, a value that is being assembled, and a text file before it gets its name.
 _TENSORFLOWS_TEMPORARY = re.compile(r"_temp$|\.tempstate\d*$|\.tmp[0-9a-f]{32}$")
 
 RECORD_FILE = "training.json"
-"""What a checkpoint folder belongs to, and who trains in it."""
+"""The training to which a checkpoint folder belongs, and the attempt that trains in it."""
 
 _STAT_THREADS = 16
 
-# Inputs that only the training's page reads.
+# Inputs that only the page of the training reads.
 _ONLY_SHOWN = ("statistics",)
 
 
@@ -66,8 +66,8 @@ class AnotherAttemptError(RuntimeError):
 class TrainingIdentity:
     """Pipeline, node, inputs, code and settings of a training.
 
-    Settings that leave no trace in a checkpoint are no part of it: a training whose serving check
-    has failed is not made again to change the check's timeout.
+    Settings that leave no trace in a checkpoint are not part of it: if a serving check has failed, its timeout can be
+    changed without training again.
     """
 
     description: Mapping[str, Any]
@@ -117,7 +117,7 @@ def _artifact(artifact: tfx.dsl.Artifact) -> dict[str, str]:
 def _content(uri: str) -> str:
     """Hashes the names, sizes and times of files below an artifact's URI.
 
-    TFX never writes twice to a URI of its own, but an imported artifact's files may be replaced.
+    TFX never writes twice to its own URIs, but an imported artifact's files may be replaced.
     """
     paths = sorted(
         os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(uri) for name in names
@@ -153,15 +153,15 @@ def _as_json(value: Any) -> Any:
 class CheckpointFolder:
     """The folder for one training's checkpoints, the same for each attempt.
 
-    Nothing in it goes by the order of renames, so that it may be in an object store.
+    Nothing in it depends on the order of renames, so it may be in an object store.
     """
 
     path: str  # Named by the identity's digest.
     identity: TrainingIdentity
     claim: str = dataclasses.field(
         default_factory=lambda: uuid.uuid4().hex
-    )  # Identifies this attempt.
-    # The paths that this attempt has taken over.
+    )  # The id of this attempt.
+    # The paths that this attempt has claimed.
     taken: set[str] = dataclasses.field(default_factory=set)
 
     @classmethod
@@ -189,14 +189,14 @@ class CheckpointFolder:
     def take_up(self) -> int:
         """Prepares the folder for an attempt, and takes it over from an earlier one.
 
-        A folder that can't be resumed from is set aside, with a warning, and the training starts from scratch.
+        A folder from which no training can resume is set aside, with a warning, and the training starts from scratch.
         """
-        # A retry gets new artifacts, so that it finds an earlier attempt's checkpoints only by name: the folder's name
+        # A retry gets new artifacts, so it finds an earlier attempt's checkpoints only by name: the folder's name
         # is a digest of everything that affects a checkpoint. The same training returns to it, and no other does. The
-        # earlier attempt may still run, on a machine given up for lost. So `training.json` holds the claim of the last
-        # attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
-        # Example: A saves step 300 and its machine hangs; B takes over the folder at 300 and claims it; A wakes at step
-        # 400, finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
+        # earlier attempt may still run, on a machine that counts as lost. So `training.json` holds the claim of the
+        # last attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
+        # Example: A saves step 300 and its machine hangs; B resumes at 300 and claims the folder; A wakes at step 400,
+        # finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
         # remove a file that A is writing.
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
@@ -216,10 +216,10 @@ class CheckpointFolder:
             raise self._another_attempt()
 
     def surely_is_ours(self) -> bool:
-        """Returns whether this attempt surely owns the folder; if that can't be read, it does not.
+        """Returns whether this attempt surely owns the folder; `False` if that can't be read.
 
-        One that has not taken it yet has written nothing: what stands in the artifacts may be the whole of
-        another attempt's, which began later and has ended.
+        An attempt that has not taken it over yet has written nothing: the artifacts' content may be the complete result
+        of another attempt, which began later and has ended.
         """
         try:
             return bool(self.taken) and self._is_ours()
@@ -230,7 +230,7 @@ class CheckpointFolder:
     def giving_way(self) -> Iterator[None]:
         """Reports a failure of the block as a takeover if another attempt has taken over the folder.
 
-        That one removes what this one was about to rename or to read: whatever fails then, fails for it.
+        The other attempt removes files that this one was about to rename or read, so any failure is its effect.
         """
         try:
             yield
@@ -253,7 +253,7 @@ class CheckpointFolder:
     def publish(self, model_run: str, *, leaving_out: Collection[str] = ()) -> None:
         """Copies checkpoints and events to a ModelRun artifact.
 
-        The folder stays as it is: a failure from here on is still resumed from it.
+        The folder stays unchanged, so an attempt after a later failure still resumes from it.
         """
         # Files in the order in which they name each other: values, index, `checkpoint`. A killed copy leaves no index
         # without its values, and no `checkpoint` that names missing files.
@@ -290,7 +290,7 @@ class CheckpointFolder:
     def remove(self) -> None:
         """Removes the folder of a training that ended well.
 
-        Where another attempt has taken it since, it is that one's, and stays.
+        If another attempt has taken it over since, the folder stays.
         """
         try:
             records = map(self._read_record, self.taken)
@@ -300,7 +300,7 @@ class CheckpointFolder:
             self._remove_whole()
         except (tf.errors.NotFoundError, FileNotFoundError):
             return
-        # The model is in its place: a folder that can't be removed must not fail the execution.
+        # The model is in its place, so a folder that can't be removed must not fail the execution.
         except (tf.errors.OpError, OSError) as error:
             _logger.warning(
                 "The checkpoint folder %s can't be removed (%s): remove it by hand, or the next "
@@ -312,7 +312,7 @@ class CheckpointFolder:
     def _remove_whole(self) -> None:
         """Removes the folder such that no attempt resumes from the remains of a killed removal.
 
-        It may be a checkpoint of an earlier step, whose input position has gone.
+        The remains may contain a checkpoint of an earlier step, whose input position is gone.
         """
         if renames_folders(self.path):
             going = temporary_beside(self.path)
@@ -404,8 +404,8 @@ def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
 class LastSaved(PatientListener):
     """Knows the last checkpoint that this attempt saved.
 
-    The file `checkpoint` need not: an attempt that was held up in writing it may go on when another one
-    has long taken the folder, and then it names an earlier checkpoint.
+    The file `checkpoint` may not name it: an attempt that was delayed while writing the file may continue after another
+    one has taken over the folder, and then the file names an earlier checkpoint.
     """
 
     step: int | None = None  # The checkpoint's step; `None` before there is one.
@@ -470,7 +470,7 @@ def _name_latest(folder: str, paths: Sequence[str]) -> None:
 
 
 def _after_what_it_names(name: str) -> int:
-    """Sorts files so that one which names another follows it."""
+    """Sorts files so that a file that names another one follows it."""
     return 2 if os.path.basename(name) == "checkpoint" else int(name.endswith(".index"))
 
 
@@ -480,7 +480,7 @@ def _sweep_half_checkpoints(folder: str) -> list[str]:
     for name in tf.io.gfile.listdir(folder):
         path = os.path.join(folder, name.rstrip("/"))
         is_folder = tf.io.gfile.isdir(path)
-        # TensorFlow's `_temp` is a folder: a file with such a name is not TensorFlow's.
+        # TensorFlow's `_temp` is a folder: TensorFlow does not write a file of this name.
         if not _TENSORFLOWS_TEMPORARY.search(path) or (path.endswith("_temp") and not is_folder):
             continue
         (tf.io.gfile.rmtree if is_folder else tf.io.gfile.remove)(path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,21 +17,14 @@ import tensorflow_transform as tft
 
 from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput
-from tfx_tpu_trainer.components.inputs._faulty_rows import (
-    Suspect,
-    find_faulty_row,
-    find_values,
-)
 from tfx_tpu_trainer.components.inputs._input_fns import InputFn
 from tfx_tpu_trainer.components.trainer.estimators import draws_elsewhere
 from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.estimator.extending import NanLossError, count_rows
+from tfx_tpu_trainer.estimator.extending import NanLossError, RefuseMoreRows, count_rows
 
 v1 = tf.compat.v1
-
 _logger = logging.getLogger(__name__)
-
 _ADVICE = "correct it in the data or in the preprocessing_fn, and run Transform again"
 
 _OUT_OF_RANGE = re.compile(
@@ -38,8 +33,104 @@ _OUT_OF_RANGE = re.compile(
 )
 
 _OF_READING = re.compile(r"IteratorGetNext|Could not parse example")
-
 _NODE = re.compile(r"\{\{node (?:\S+/core\d+/)?(\S+?)\}\}|\(at '(\S+)'\)")
+
+MOST_TIMES = 10
+"""How often an evaluation without a number of batches may read the rows of its split."""
+
+_FILES_AT_ONCE = 8
+
+_ROWS_AT_ONCE = 512
+_LONGEST_SEARCH_SECS = 600
+
+Suspect = Callable[[np.ndarray], bool]
+"""Returns whether the values of a feature caused a failure."""
+
+_FIX = (
+    "give TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...)), or let the input end after one pass "
+    "(no repeat())"
+)
+
+
+class EndlessEvaluationError(ValueError):
+    """An evaluation that would not end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLimit:
+    """The most rows that an evaluation may read."""
+
+    split: str
+    rows: int  # The number of rows counted in its files.
+
+    @classmethod
+    def of(cls, job: TrainJob) -> RowLimit | None:
+        """Counts the eval splits' rows by reading their files without parsing."""
+        if job.eval_steps is not None:
+            return None
+        rows = count_records(job.eval_files)
+        return cls("+".join(job.eval_splits), rows) if rows else None
+
+    @property
+    def most(self) -> int:
+        """The number of rows at which an evaluation is stopped."""
+        return MOST_TIMES * self.rows
+
+    def error(self, read: int) -> EndlessEvaluationError:
+        """Returns the error for an evaluation that read more rows."""
+        return EndlessEvaluationError(
+            f"the evaluation of split {self.split!r} has read {read} rows, more than {MOST_TIMES} "
+            f"times the {self.rows} in its files, and the input does not end: {_FIX}"
+        )
+
+    def check(self, read: int) -> None:
+        """Raises if more rows were read than allowed."""
+        if read > self.most:
+            raise self.error(read)
+
+    def hook(self) -> v1.train.SessionRunHook:
+        """Returns a hook that stops an evaluation that reads more rows."""
+        return RefuseMoreRows(self.most, self.error)
+
+
+def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = "") -> None:
+    """Rejects a full evaluation of a dataset with infinite cardinality."""
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        data = read()
+        if not isinstance(data, tf.data.Dataset):
+            return
+        with v1.Session() as session:
+            batches = session.run(data.cardinality())
+    if batches == tf.data.INFINITE_CARDINALITY:
+        found = f" (the module reads it from {found_in})" if found_in else ""
+        raise EndlessEvaluationError(
+            f"{called} is None, and the input of the evaluation never ends (it repeats): {_FIX}{found}"
+        )
+
+
+def count_records(patterns: Sequence[str]) -> int | None:
+    """Counts the records of TFRecord files without parsing them."""
+    files = sorted(path for pattern in patterns for path in tf.io.gfile.glob(pattern))
+    if not files:
+        return None
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        counts = [
+            tf.data.TFRecordDataset(
+                names,
+                compression_type=compression,
+                num_parallel_reads=min(len(names), _FILES_AT_ONCE),
+            )
+            .batch(1024)
+            .reduce(tf.constant(0, tf.int64), lambda count, batch: count + tf.size(batch, tf.int64))
+            for compression in ("GZIP", "")
+            if (names := [name for name in files if name.endswith(".gz") == bool(compression)])
+        ]
+        try:
+            with v1.Session() as session:
+                return int(sum(session.run(counts)))
+        except tf.errors.OpError as error:
+            _logger.info("The rows of %s can't be counted: %s", ", ".join(patterns), error.message)
+            return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +195,7 @@ def rows_of(job: TrainJob) -> tuple[Rows, ...]:
 
 def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
     """Reads the first batch for training, and for evaluation."""
-    # eval_fn reads a split once, with a smaller last batch, so that rows can be counted.
+    # eval_fn reads a split once, with a smaller last batch, so rows can be counted.
     trained_on, evaluated, *_ = rows
     check_rows(
         trained_on,
@@ -151,7 +242,7 @@ def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
             except tf.errors.OutOfRangeError:
                 return 0
             except (tf.errors.OpError, UnicodeDecodeError) as error:
-                fault = find_faulty_row(rows.patterns, rows.spec)
+                fault = find_fault(rows)
                 if fault is None and isinstance(error, tf.errors.OpError):
                     fault = first_reason(error.message)
                 raise ValueError(
@@ -173,7 +264,7 @@ def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
     except tf.errors.OpError as error:
         if found := _explained(error.message, rows):
             raise ValueError(found) from error
-        # The base class stands for codes without a class of their own.
+        # The base class is used for codes without their own class.
         is_short = "\n" not in error.message.strip() and error.op is None
         if is_short or type(error) is tf.errors.OpError:
             raise
@@ -185,27 +276,112 @@ def _explained(message: str, rows: Sequence[Rows]) -> str | None:
     out = _OUT_OF_RANGE.search(message)
     if out:
         value, bounds = int(out[1] or out[3]), out[2] or out[4]
-        named = _named(rows, lambda _, values: values.dtype.kind in "if" and value in values)
+        named = _named(rows, lambda values: values.dtype.kind in "if" and value in values)
         return named and (
             f"{named} is {value}, and {_op(message)} takes {bounds}: {_ADVICE}, or make the model larger"
         )
     if not _OF_READING.search(message):
         return None
     for each in rows:
-        if fault := find_faulty_row(each.patterns, each.spec):
+        if fault := find_fault(each):
             return f"{each.split}: {fault}; {_ADVICE}"
     return None
 
 
 def _named(rows: Sequence[Rows], suspect: Suspect) -> str | None:
     for each in rows:
-        if found := find_values(each.patterns, each.spec, suspect):
-            return f"{each.split}: the feature {' or '.join(found)}"
+        if found := find_fault(each, suspect):
+            return f"{each.split}: {found}"
     return None
 
 
-def _not_finite(_: str, values: np.ndarray) -> bool:
+def _not_finite(values: np.ndarray) -> bool:
     return values.dtype.kind == "f" and not np.isfinite(values).all()
+
+
+def find_fault(rows: Rows, suspect: Suspect | None = None) -> str | None:
+    """Finds the first row that can't be read or parsed or, given a suspect, that has such values.
+
+    TensorFlow's errors name neither file nor position. The files are read once more, only after a failure.
+    """
+    end = time.monotonic() + _LONGEST_SEARCH_SECS
+    files = sorted(file for pattern in rows.patterns for file in tf.io.gfile.glob(pattern))
+    _logger.info("Searching %d files for the row on which the run failed.", len(files))
+    for file in files:
+        row = 0
+        # A batch that fails is read again row by row.
+        for batch in (_ROWS_AT_ONCE, 1):
+            try:
+                for features in _batches(file, rows.spec, skip=row, batch=batch):
+                    if suspect and (found := _first_with(suspect, features)):
+                        name, place = found
+                        return f"the feature {name!r} in row {row + place + 1} of {file}"
+                    row += batch
+                    if time.monotonic() > end:
+                        return None
+                break
+            except (tf.errors.OpError, UnicodeDecodeError) as error:
+                if suspect:
+                    return None
+                # TensorFlow's message may quote the record, which is not text.
+                reason = "it is not a tf.Example"
+                if isinstance(error, tf.errors.OpError):
+                    reason = first_reason(error.message)
+        else:
+            return f"row {row + 1} of {file} can't be read: {reason}"
+    return None
+
+
+def _batches(
+    file: str, spec: Mapping[str, Any], *, skip: int, batch: int
+) -> Iterator[dict[str, Any]]:
+    # In its own session: programs in TF1 behaviour have no eager mode. A generator that is not finished keeps its
+    # contexts open, so that no graph may be the default at a yield.
+    with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
+        records = tf.data.TFRecordDataset(file, "GZIP" if file.endswith(".gz") else "")
+        parsed = (
+            records.skip(skip)
+            .batch(batch)
+            .map(lambda examples: tf.io.parse_example(examples, dict(spec)))
+        )
+        # A one-shot iterator would require a seed if the module made TensorFlow's ops deterministic.
+        iterator = v1.data.make_initializable_iterator(parsed)
+        following = iterator.get_next()
+    with contextlib.closing(v1.Session(graph=graph)) as session:
+        session.run(iterator.initializer)
+        while True:
+            try:
+                features = session.run(following)
+            except tf.errors.OutOfRangeError:
+                return
+            yield features
+
+
+def _first_with(suspect: Suspect, features: Mapping[str, Any]) -> tuple[str, int] | None:
+    for name, value in features.items():
+        for number, values in enumerate(values_by_row(value)):
+            if suspect(values):
+                return name, number
+    return None
+
+
+def values_by_row(value: Any) -> list[np.ndarray]:
+    """Returns each row's values in a batch, without missing ones."""
+    if isinstance(value, v1.SparseTensorValue):
+        of_row = value.indices[:, 0]
+        in_order = np.argsort(of_row, kind="stable")
+        # Example: the values [a b c] in rows [0 0 2] of 3 are split at 2 and 2, into [a b], [] and [c].
+        ends = np.searchsorted(of_row[in_order], np.arange(1, value.dense_shape[0]))
+        # Without rows there is nothing to split.
+        return np.split(value.values[in_order], ends)[: value.dense_shape[0]]
+    if isinstance(value, v1.ragged.RaggedTensorValue):
+        splits, inner = value.row_splits, value.values
+        # All values below a row belong to it, at any depth. Example: outer splits [0 2 3] of inner splits [0 1 3 4]
+        # give the splits [0 3 4] of the values.
+        while isinstance(inner, v1.ragged.RaggedTensorValue):
+            splits, inner = inner.row_splits[splits], inner.values
+        return [np.ravel(inner[start:end]) for start, end in itertools.pairwise(splits)]
+    return [np.ravel(row) for row in value]
 
 
 def _one_line(message: str) -> str:

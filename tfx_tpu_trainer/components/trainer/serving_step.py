@@ -52,7 +52,7 @@ from tfx_tpu_trainer.serving import (
 v1 = tf.compat.v1
 
 SAMPLE_ROWS = 32
-"""Rows that the exported model is compared on."""
+"""The number of rows for comparing the exported model."""
 
 _logger = logging.getLogger(__name__)
 
@@ -78,13 +78,13 @@ class ServingStep:
     ) -> None:
         """Writes warm-up requests into a version folder, checks it, and writes the reports."""
         settings, model_uri = self.job.settings, self.job.model.uri
-        meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
-        padded = padded_batch_sizes(read_saved_model(path).meta_graphs)
-        batch_sizes = settings.warmup_batch_sizes or padded
-        receiver = TracedReceiver(self.receiver_fn)
-        rows = self._rows(receiver, max(SAMPLE_ROWS, *batch_sizes, 1))
-        if rows.are_real:
-            with phase("warm-up"):
+        with phase("warm-up"):
+            meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
+            padded = padded_batch_sizes(read_saved_model(path).meta_graphs)
+            batch_sizes = settings.warmup_batch_sizes or padded
+            receiver = TracedReceiver(self.receiver_fn)
+            rows = self._rows(receiver, max(SAMPLE_ROWS, *batch_sizes, 1))
+            if rows.are_real:
                 self._write_warmup(path, meta_graphs, rows, batch_sizes)
         for_tpu = any(graph.tags == TPU_TAGS for graph in meta_graphs)
         write_server_config(
@@ -290,7 +290,7 @@ def _made_up(spec: Mapping[str, Any]) -> bytes:
 
 
 class NoSampleError(ValueError):
-    """Why rows can't be sent through the receiver."""
+    """The reason why rows can't be sent through the receiver."""
 
 
 class TracedReceiver:
@@ -371,7 +371,7 @@ def _inputs_by_signature(
     host_signatures: Mapping[str, Any],
     rows: ServingRows,
 ) -> dict[str, tuple[Mapping[str, np.ndarray], bool]]:
-    """Returns what each signature is asked, and whether its outputs are predictions of their names."""
+    """Returns each signature's inputs, and whether its outputs are predictions of the same names."""
     found: dict[str, tuple[Mapping[str, np.ndarray], bool]] = {}
     for name, signature in meta_graph.signatures.items():
         if isinstance(host_signatures.get(name), HostPrediction):

@@ -50,13 +50,13 @@ class About:
     """Facts about a setting beyond its type and default."""
 
     in_checkpoint: bool = (
-        True  # Whether it affects checkpoints, so that changing it makes another training.
+        True  # Whether it affects checkpoints, so changing it makes another training.
     )
     not_legacy: str = ""  # Why it does not apply to a module that makes its own estimator.
 
 
-_INPUTS = About(not_legacy="the module's input functions decide it")
-_ESTIMATOR = About(not_legacy="the module's estimator and RunConfig decide it")
+_INPUTS = About(not_legacy="the module's input functions set it")
+_ESTIMATOR = About(not_legacy="the module's estimator and RunConfig set it")
 _EVALUATIONS = About(
     not_legacy="each checkpoint is evaluated, at most once per EvalSpec(throttle_secs=...), and "
     "the exporters of the EvalSpec decide what is exported"
@@ -81,7 +81,7 @@ class TrainSettings(pydantic.BaseModel):
 
     label_key: Annotated[
         Name | None,
-        About(not_legacy="the module's input functions and eval_input_receiver_fn decide it"),
+        About(not_legacy="the module's input functions and eval_input_receiver_fn set it"),
     ] = None
     cache_input: Annotated[Flag | None, _INPUTS_RUN] = None
     params: Annotated[
@@ -140,20 +140,20 @@ class TrainSettings(pydantic.BaseModel):
     def parse(
         cls, values: Mapping[str, Any], *, deferred: Collection[str] = (), source: str = ""
     ) -> TrainSettings:
-        """Checks values and makes settings of them.
+        """Checks values and makes settings from them.
 
         Args:
-            values: Values by name. A name that is absent, or whose value is `None`, takes its
-                default. Booleans may be 0 and 1, `params` may be a JSON text.
+            values: Values by name. A name that is absent, or whose value is `None`, takes its default. Booleans may be
+                0 and 1, and `params` may be JSON text.
             deferred: Names whose values are not known yet (runtime parameters without a default):
                 they keep their defaults, and no rule that needs them is applied.
-            source: Where the values come from, put in front of an error message.
+            source: Where the values come from; error messages begin with it.
 
         Returns:
             The settings.
 
         Raises:
-            ValueError: A name is unknown or a value doesn't fit; names the value and the fix.
+            ValueError: If a name is unknown or a value is invalid; names the value and the fix.
         """
         where = f"{source}: " if source else ""
         if not isinstance(values, Mapping):
@@ -191,14 +191,14 @@ class TrainSettings(pydantic.BaseModel):
 
     @classmethod
     def about(cls, name: str) -> About:
-        """Returns whether a setting is part of the training's identity, and why legacy modules refuse it."""
+        """Returns whether a setting is part of the training's identity, and why legacy modules reject it."""
         return next(each for each in cls.model_fields[name].metadata if isinstance(each, About))
 
     def to_exec_properties(self) -> dict[str, int | str | None]:
         """Returns the settings as TFX execution properties.
 
         Returns:
-            Values by name; `params` as JSON with sorted keys, so that equal params meet the same
+            Values by name; `params` as JSON with sorted keys, so equal params meet the same
             entry of TFX's cache.
         """
         return {name: execution_value(getattr(self, name)) for name in type(self).model_fields}
@@ -234,7 +234,7 @@ def broken_rule(settings: TrainSettings, *, deferred: Collection[str] = ()) -> s
         deferred: Names whose values are not known yet: no rule that needs one of them is applied. Defaults to `()`.
 
     Returns:
-        The message; `None` where all rules hold.
+        The message; `None` if all rules hold.
     """
     for names, problem in _rules(settings):
         if problem and not names & set(deferred):
@@ -243,7 +243,7 @@ def broken_rule(settings: TrainSettings, *, deferred: Collection[str] = ()) -> s
 
 
 def _rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
-    """Yields, for each rule over one or several settings, their names and the problem."""
+    """Yields the names and the problem of each violated rule over one or several settings."""
     yield {"params"}, _params_problem(settings.params)
     yield (
         {"export_to_cpu", "export_to_tpu"},
@@ -329,7 +329,7 @@ def _params_problem(params: Mapping[str, Any]) -> str | None:
 
 
 def _tpu_rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
-    """Yields the rules between a slice and the other settings; none without a slice."""
+    """Yields the problems between a slice and the other settings; none without a slice."""
     tpu, cores = settings.tpu, settings.num_cores_per_replica
     if tpu is None:
         return

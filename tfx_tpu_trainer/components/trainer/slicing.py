@@ -26,8 +26,7 @@ from tfx_tpu_trainer.components.evaluation._data_slices import (
     slice_name,
 )
 from tfx_tpu_trainer.components.inputs import RAW_PREFIX, RawEvaluationInput
-from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
-from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit
+from tfx_tpu_trainer.components.trainer.rows import RowLimit, values_by_row
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.components.user_module._module import UserModule
@@ -48,7 +47,7 @@ v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
 MEMBERSHIP = "__slice_membership__"
-"""Feature that carries, through the input, which slices a row belongs to; model_fn never sees it."""
+"""Feature with the slices of each row, which passes through the input; model_fn never sees it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,11 +71,11 @@ class Slicing:
     ) -> Slicing:
         """Reads the eval split once to find the values of the specs' features.
 
-        An evaluation's graph computes all slices, so that they must be known when it is built.
+        An evaluation's graph computes all slices, so they must be known when it is built.
         """
         # One pass counts distinct rows of the sliced features: 15,000 trips by hour and payment are some hundred
-        # counts. These give the slices of each spec, the most frequent first, and `__OTHER__` for the rest. A slice of
-        # two specs is measured once.
+        # counts. These give the slices of each spec, the most frequent first, and `__OTHER__` for the rest. A slice
+        # that two specs select is measured once.
         names = sorted({name for spec in specs for name in features_of(spec)})
         rows, dtypes = _read_rows(dataset_fn, names, label_key, check_read)
         found: dict[SliceKey, Slice] = {}
@@ -137,7 +136,7 @@ class Slicing:
     def metrics_of(self, result: EvalResult) -> EvalMetrics:
         """Splits a result into the metrics of the whole and of the slices.
 
-        A slice without rows is left out: the evaluation may have read a part of the split only.
+        A slice without rows is left out, since the evaluation may have read only a part of the split.
         """
         overall, by_slice = split_by_slice(result.metrics, self.names)
         metrics = EvalMetrics.from_result(dataclasses.replace(result, metrics=overall))
@@ -211,7 +210,7 @@ def _read_rows(
 ) -> tuple[Counter, dict[str, tf.DType]]:
     """Counts distinct rows, as tuples of each feature's values.
 
-    In a graph of its own: programs in TF1 behaviour have no eager iteration.
+    In its own graph, since programs in TF1 behaviour have no eager iteration.
     """
     rows: Counter = Counter()
     read = 0

@@ -43,7 +43,7 @@ CHECK = "serve, tpu: compiles"
 DEFAULT_TARGET = "v5e:1x1"
 """The slice to compile for if none was named: the smallest TPU that serves today."""
 
-# Stages whose problems say nothing about the model.
+# Stages whose problems do not come from the model.
 _OF_THIS_MACHINE = ("crash", "set-up", "timeout")
 
 FOLDER = os.path.dirname(PREFLIGHT_FILE)
@@ -68,13 +68,13 @@ def check_tpu_graph(
     receiver_fn: Callable[[], Any],
     settings: TrainSettings,
 ) -> CheckedTpuGraph | None:
-    """Builds the metagraph for TPU hosts, and compiles it if the settings ask for a check of the export."""
+    """Builds the metagraph for TPU hosts, and compiles it if the settings request a check of the export."""
     try:
         with phase(TRACE):
             (built,) = estimator.build_graphs(receiver_fn)
     except (
         Exception
-    ) as error:  # Any error is the TPU graph's: the graph for CPU hosts has been built.
+    ) as error:  # Any error comes from the TPU graph: the graph for CPU hosts has been built.
         if settings.requires_tpu_graph:
             raise
         _leave_out(f"{type(error).__name__}: {error}")
@@ -176,7 +176,7 @@ def check_compiles(model: str | v1.MetaGraphDef, settings: TrainSettings, rows: 
         # The compiler can't compile what TensorFlow can't lower.
         if problem := _problem(steps, target):
             return problem
-        # Serving need not be compiled fast here; it only has to compile.
+        # Serving does not have to be fast here; it only has to compile.
         options = CompilerOptions(timeout_seconds=settings.serving_check_timeout, effort=-1.0)
         compiled = compile_steps(steps, target, options)
     except PreflightUnavailableError as error:
@@ -210,7 +210,7 @@ def run_preflight(
     train_input_fn: Callable[..., Any],
     eval_input_fn: Callable[..., Any],
 ) -> None:
-    """Compiles the training and evaluation steps for the slice, if the settings ask for it."""
+    """Compiles the training and evaluation steps for the slice, if the settings request it."""
     settings = job.settings
     if settings.preflight == "off" or settings.tpu is None:
         return

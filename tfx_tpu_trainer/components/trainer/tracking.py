@@ -1,6 +1,6 @@
 """Writes a training into an MLflow store: parameters, metrics, curves, page, model and the gate's verdict.
 
-MLflow's own client writes everything after the training, from the page's data, so that a slow or missing store delays
+MLflow's own client writes everything after the training, from the page's data, so a slow or missing store delays
 no step.
 """
 

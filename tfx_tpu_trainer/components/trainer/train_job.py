@@ -1,4 +1,4 @@
-"""Defines TrainJob: everything that TFX tells an executor about a training, as typed values."""
+"""Defines TrainJob: everything that TFX passes to an executor about a training, as typed values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 import tensorflow as tf
 from tfx import v1 as tfx
 
+from tfx_tpu_trainer.components._tfx_private import (
+    artifact_utils,
+    standard_component_specs,
+)
 from tfx_tpu_trainer.components.clusters._html_page import RunPage
 from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.declared_arguments import (
@@ -19,17 +23,13 @@ from tfx_tpu_trainer.components.trainer.declared_arguments import (
 )
 from tfx_tpu_trainer.components.trainer.module_source import ModuleSource
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.trainer.tfx_private import (
-    artifact_utils,
-    standard_component_specs,
-)
 
 _logger = logging.getLogger(__name__)
 
 CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
-"""Key of the stock Trainer's custom_config that holds our settings."""
+"""Key of the stock Trainer's custom_config with our settings."""
 
-# Properties that are no settings: other arguments of a TpuTrainer, and those added by TFX and the components.
+# Properties that are not settings: other arguments of a TpuTrainer, and those added by TFX and the components.
 _OTHER_PROPERTIES = frozenset(
     {"current_component_id", "module_hash", "module_path", "node", "run_fn", "vertex_job"}
     | {"module_file", "module", "trainer_fn", "restore_tf_estimator", "custom_config"}
@@ -60,7 +60,7 @@ class TrainJob:
     eval_splits: tuple[str, ...]
     train_files: tuple[str, ...]
     eval_files: tuple[str, ...]
-    # File patterns of the eval splits' raw examples; empty if the trainer has no such input.
+    # File patterns of the eval splits' raw examples; empty if the trainer lacks this input.
     raw_eval_files: tuple[str, ...]
     # Reads files of the input's format as a Dataset.
     dataset_factory: Callable[..., tf.data.Dataset]

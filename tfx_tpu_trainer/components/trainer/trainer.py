@@ -10,6 +10,15 @@ from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 from tfx.v1.dsl.experimental import RuntimeParameter
 
+from tfx_tpu_trainer.components._tfx_private import (
+    ChannelParameter,
+    ComponentSpec,
+    ExecutionParameter,
+    ExecutorClassSpec,
+    Placeholder,
+    standard_component_specs,
+    udf_utils,
+)
 from tfx_tpu_trainer.components.clusters._html_page import RunPage
 from tfx_tpu_trainer.components.evaluation._data_slices import (
     parse_slicing_specs,
@@ -25,15 +34,6 @@ from tfx_tpu_trainer.components.trainer.declared_arguments import (
 )
 from tfx_tpu_trainer.components.trainer.module_source import source_hash
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.trainer.tfx_private import (
-    ChannelParameter,
-    ComponentSpec,
-    ExecutionParameter,
-    ExecutorClassSpec,
-    Placeholder,
-    standard_component_specs,
-    udf_utils,
-)
 from tfx_tpu_trainer.components.trainer.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.components.trainer.values import execution_value, naming_the_nearest
 from tfx_tpu_trainer.hardware import TpuSpec
@@ -85,7 +85,7 @@ class TpuTrainer(tfx.types.BaseComponent):
     """Trains a graph-mode `model_fn`, or a compiled Keras model, with TPUEstimator on Transform's output.
 
     Use it instead of the stock `Trainer` when the model is an Estimator model_fn, when it runs on TPU cores (or on
-    emulated ones), or when its own metrics decide about a push (see `EvalMetricsGate`).
+    emulated ones), or when its own metrics decide whether it is pushed (see `EvalMetricsGate`).
 
     Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
     (checkpoints, TensorBoard events and the page of the training), `evaluation` (a ModelEvaluation of
@@ -191,9 +191,9 @@ class TpuTrainer(tfx.types.BaseComponent):
                 warm-up requests and for the check of the exported model. Defaults to `None`.
             statistics: StatisticsGen's `statistics` of the raw examples, which the training's page
                 shows. Defaults to `None`.
-            label_key: Name of the transformed feature that is the label. Required unless the module
-                has an `input_fn`, its model_fn takes no labels, or the outputs of its Keras model are named as
-                the features that are their labels. Defaults to `None`.
+            label_key: Name of the transformed feature that is the label. Required unless the module has an `input_fn`,
+                its model_fn takes no labels, or the outputs of its Keras model have the names of the features that are
+                their labels. Defaults to `None`.
             cache_input: Parse the training rows once and keep them for all epochs: in memory, up to
                 a quarter of what is available, or else on local disk (TMPDIR), up to half of what
                 is free. False parses them in every epoch. Only for modules without an `input_fn`.
@@ -201,13 +201,12 @@ class TpuTrainer(tfx.types.BaseComponent):
             module_file: Path of a .py file that defines `model_fn(features, labels, mode, params)`, or
                 `build_model(params)` that returns a compiled Keras model. TFX packages it as a wheel,
                 together with the .py files next to it. Defaults to `None`.
-            module: Import path of such a module; replaces `module_file`. Its
+            module: Import path of a module of this kind; replaces `module_file`. Its
                 package must be importable where the trainer runs. Defaults to `None`.
-            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the
-                Estimator executor of TFX <= 1.15; replaces `module_file` and `module`, which may
-                also name a module with such a function. The function makes the estimator itself, so
-                parameters that would configure one are refused; see docs/legacy.md. Defaults to
-                `None`.
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the Estimator executor
+                of TFX <= 1.15; replaces `module_file` and `module`, which may also name a module with such a function.
+                The function makes the estimator itself, so parameters that would configure one are rejected; see
+                docs/legacy.md. Defaults to `None`.
             restore_tf_estimator: Whether to restore `tf.estimator` and `tfma.export` while a module
                 with a trainer_fn is imported and runs. Defaults to `True`.
             custom_config: JSON values for `fn_args.custom_config`. Defaults to `None`.
@@ -220,8 +219,8 @@ class TpuTrainer(tfx.types.BaseComponent):
                 to `{}`.
             train_args: Splits (default: `train`) and `num_steps`, the global step to train to;
                 `num_steps` is required. Defaults to `None`.
-            eval_args: Splits (default: `eval`) and `num_steps`, the number of batches. Defaults to
-                whole split `eval`.
+            eval_args: Splits (default: `eval`) and `num_steps`, the number of batches. Defaults to the whole split
+                `eval`.
             train_batch_size: Rows of a training step, over all cores. Defaults to `64`.
             eval_batch_size: Rows of an evaluation batch. Defaults to `train_batch_size`.
             predict_batch_size: Rows of a prediction batch. Defaults to the evaluation's.
@@ -232,12 +231,11 @@ class TpuTrainer(tfx.types.BaseComponent):
                 `num_shards`, is checked against the batch sizes, and is requested from the cluster
                 by `tfx-tpu-trainer compile`. Without such a TPU, emulate its cores with
                 `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1. Defaults to `None`.
-            use_tpu: Train on TPU cores. `master` says where they are; the environment variable
-                TFX_TPU_TRAINER_EMULATE=1 emulates them. Defaults to `True` if `tpu` is set.
+            use_tpu: Train on TPU cores. `master` is their address; the environment variable TFX_TPU_TRAINER_EMULATE=1
+                emulates them. Defaults to `True` if `tpu` is set.
             master: Address of the TPU's master, or "emulated" for emulated cores on this host.
                 Defaults to `None`.
-            num_shards: Number of model replicas. Defaults to the number that `tpu` has, else chosen
-                by the engine.
+            num_shards: Number of model replicas. Defaults to that of `tpu`, else the engine chooses it.
             num_cores_per_replica: Number of cores that one replica is spread over. Defaults to one.
             start_timeout_secs: Seconds that each of several hosts waits for the others to start.
                 Defaults to `7200`.
@@ -270,9 +268,9 @@ class TpuTrainer(tfx.types.BaseComponent):
             early_stopping_patience: Number of consecutive evaluations without improvement after
                 which training stops. Defaults to none: training runs to its last step.
             export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
-            export_to_tpu: Write the metagraph `serve`, `tpu`. A model that no TPU can run is
-                refused before the first step. Defaults to `True`; without `use_tpu`, a model that
-                no TPU can run is exported without it, with a warning.
+            export_to_tpu: Write the metagraph `serve`, `tpu`. A model that no TPU can run is rejected before the first
+                step. Defaults to `True`; without `use_tpu`, a model that no TPU can run is exported without it, with a
+                warning.
             export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: model_fn
                 does so itself. Defaults to `1`.
             preflight: Whether to compile the model for `tpu` before training. "error" fails the
@@ -294,25 +292,24 @@ class TpuTrainer(tfx.types.BaseComponent):
                 attempt otherwise trains from scratch. Defaults to `checkpoints`, next to the
                 component's artifacts.
             save_input_position: Save the position of the training input with each checkpoint, so
-                that another attempt continues with the next rows. For a module with its own
+                another attempt continues with the next rows. For a module with its own
                 `input_fn`, set it to True yourself: state in the function's Python code is not
                 saved. Defaults to `True` if the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
-                attempt logs the stacks of all Python threads and ends, so that another one can
+                attempt logs the stacks of all Python threads and ends, so another one can
                 resume; 0 waits forever. The time of the first step includes building and compiling
                 the model. Defaults to `1800`.
-            mlflow_tracking_uri: MLflow store that gets the training as a run: its parameters,
-                metrics, curves, page and model. Needs the extra `mlflow`; see
-                docs/how-to/track-runs.md. Defaults to MLflow's own, MLFLOW_TRACKING_URI of the
-                environment, where `mlflow_experiment` is set, and else to none.
-            mlflow_experiment: Experiment of the run, which is made where it is missing. Defaults to
-                the pipeline's name where `mlflow_tracking_uri` is set.
+            mlflow_tracking_uri: MLflow store that gets the training as a run: its parameters, metrics, curves, page and
+                model. Needs the extra `mlflow`; see docs/how-to/track-runs.md. Defaults to MLflow's own, the
+                environment variable MLFLOW_TRACKING_URI, if `mlflow_experiment` is set, else to none.
+            mlflow_experiment: Experiment of the run, which is made if it is missing. Defaults to the pipeline's name if
+                `mlflow_tracking_uri` is set.
 
         Raises:
-            TypeError: There is no such parameter, or an input is missing or of another type.
-            ValueError: A parameter doesn't fit; names the value and the fix.
+            TypeError: If a parameter does not exist, or an input is missing or of another type.
+            ValueError: If a parameter is invalid; names the value and the fix.
         """
-        # The settings are arguments with the same names (a test compares them), so that they are picked by name. Assign
+        # The settings are arguments of the same names (a test compares them), so they are picked by name. Assign
         # nothing above this line.
         arguments = locals()
         if isinstance(tpu, (RuntimeParameter, Placeholder)):
@@ -368,7 +365,7 @@ class TpuTrainer(tfx.types.BaseComponent):
 
     @property
     def exec_properties(self) -> dict[str, Any]:
-        """The parameters, with this node's name, which Kubeflow's entry point does not pass."""
+        """The parameters, including this node's name, which Kubeflow's entry point does not pass."""
         return {**super().exec_properties, "node": self.id}
 
     @property

@@ -10,14 +10,14 @@ from typing import Any
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.progress import followed, phase
+from tfx_tpu_trainer.components._tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.trainer import preconditions
+from tfx_tpu_trainer.components.trainer.estimators import with_callbacks
 from tfx_tpu_trainer.components.trainer.hosts import ChiefStatus, ChiefWatch, Host, read_host
-from tfx_tpu_trainer.components.trainer.keras_callbacks import with_callbacks
 from tfx_tpu_trainer.components.trainer.legacy.training import LegacyTraining
 from tfx_tpu_trainer.components.trainer.model_training import ModelTraining
 from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported, source_texts
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
-from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.trainer.tracking import check_store
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training import Training
@@ -28,9 +28,9 @@ from tfx_tpu_trainer.estimator.extending import listening
 class TpuTrainerExecutor(GenericExecutor):
     """Trains, evaluates and exports a model with TPUEstimator, or with a legacy module's estimator.
 
-    It belongs to `TpuTrainer`, and runs in the stock `Trainer` as well, as
-    `custom_executor_spec=ExecutorClassSpec(TpuTrainerExecutor)`: then the settings are read from
-    `custom_config={'tpu_trainer': {...}}` and no evaluation artifact is written.
+    It belongs to `TpuTrainer`, and also runs in the stock `Trainer`, as
+    `custom_executor_spec=ExecutorClassSpec(TpuTrainerExecutor)`: the settings are then read from
+    `custom_config={'tpu_trainer': {...}}`, and no evaluation artifact is written.
     """
 
     def Do(
@@ -42,19 +42,19 @@ class TpuTrainerExecutor(GenericExecutor):
         """Runs one training.
 
         Args:
-            input_dict: `examples`, `transform_graph`, and where given `schema`, `raw_examples`,
-                `statistics`, `base_model`, `hyperparameters`.
+            input_dict: `examples`, `transform_graph`, and if given `schema`, `raw_examples`, `statistics`,
+                `base_model`, `hyperparameters`.
             output_dict: `model`, `model_run` and, in a TpuTrainer, `evaluation` and `page`.
             exec_properties: The parameters.
 
         Raises:
-            ValueError: The parameters, the data or the module don't fit, or the MLflow store does not answer; nothing
-                was trained.
-            PreflightError: The model does not compile for the TPU slice or does not fit it, and
-                `preflight` is "error"; nothing was trained.
-            ServingCheckError: The exported model fails its check, or is known before the training
-                to fail it, and `serving_check` is "error".
-            StoppedBySignal: SIGTERM asked the process to stop; another attempt resumes from the checkpoint that was
+            ValueError: If the parameters, the data or the module are invalid, or the MLflow store does not answer;
+                nothing was trained.
+            PreflightError: If the model does not compile for the TPU slice or does not fit it, and `preflight` is
+                "error"; nothing was trained.
+            ServingCheckError: If the exported model fails its check, or is known before the training to fail it, and
+                `serving_check` is "error".
+            StoppedBySignal: If SIGTERM stopped the process; another attempt resumes from the checkpoint that was
                 written.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -82,7 +82,7 @@ class TpuTrainerExecutor(GenericExecutor):
             watch = ChiefWatch(model_run, start_secs=job.settings.start_timeout_secs)
             with _prepared(job, host) as training:
                 training.help_chief(watch)
-            # TFX's entry points record the outputs when Do returns; only the chief knows them.
+            # TFX's entry points record the outputs when Do returns; only the chief has outputs.
             raise SystemExit(0)
         with contextlib.ExitStack() as stack:
             status = None
@@ -101,7 +101,11 @@ class TpuTrainerExecutor(GenericExecutor):
 @contextlib.contextmanager
 def _prepared(job: TrainJob, host: Host) -> Iterator[Training[Any]]:
     """Prepares a training of the user's module, which stays importable while it is in use."""
-    with imported(job.source, restore_tf_estimator=job.restore_tf_estimator) as module:
+    with contextlib.ExitStack() as stack:
+        with phase("imports", is_told=False):
+            module = stack.enter_context(
+                imported(job.source, restore_tf_estimator=job.restore_tf_estimator)
+            )
         job = dataclasses.replace(job, source_texts=source_texts(job.source))
         legacy = find_legacy(module, job.source.trainer_fn)
         checked = None if legacy else check_module(module)

@@ -43,7 +43,7 @@ from tfx_tpu_trainer.estimator.extending import POSITIONS_FOLDER, RowSample
 from tfx_tpu_trainer.serving import BINARY_FILE, FreshProcess
 
 Trained = TypeVar("Trained")
-"""What a kind of training knows of a model that it has trained."""
+"""The trained model of one kind of training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,11 +92,11 @@ def _working_folder(job: TrainJob, checkpoint_folder: CheckpointFolder | None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(abc.ABC, Generic[Trained]):
-    """A job with everything resolved, ready to run."""
+    """A job with all defaults resolved, ready to run."""
 
     job: TrainJob
-    host: Host  # This process's part in it.
-    # Replaces the ModelRun artifact until the training has ended, so that another attempt finds its checkpoints; `None`
+    host: Host  # This process's part in the training.
+    # Replaces the ModelRun artifact until the training has ended, so another attempt finds its checkpoints; `None`
     # trains in the ModelRun artifact.
     checkpoint_folder: CheckpointFolder | None = None
     # The rows read without the module's input_fn; empty if the module reads its rows itself.
@@ -130,7 +130,7 @@ class Training(abc.ABC, Generic[Trained]):
         # `check_still_ours` precedes each write. Object stores have no locks: a write that began
         # before a newer attempt took the folder may finish; it writes the newer one's values.
         job, folder = self.job, self.folder_to_resume
-        # Both attempts may have the same artifacts, as when Kubernetes restarts a pod.
+        # Both attempts may have the same artifacts, for example if Kubernetes restarts a pod.
         check_still_ours = check_before_writing(folder)
         sweep_outputs(job)
         with (
@@ -177,7 +177,7 @@ class Training(abc.ABC, Generic[Trained]):
         return results.metrics
 
     def _write_page(self, folder: str, progress: Progress, **known: Any) -> str | None:
-        """Writes the page and, if the settings ask for it, the MLflow run; returns the page's path."""
+        """Writes the page and, if the settings request it, the MLflow run; returns the page's path."""
         with phase("page"):
             written = write_run_page(
                 self.job, folder, progress, batch_size=self.batch_size, **known
@@ -199,7 +199,7 @@ class Training(abc.ABC, Generic[Trained]):
         return self.checkpoint_folder
 
     def checked_before_training(self) -> Training[Trained]:
-        """Runs the slow checks that the settings ask for. Defaults to none."""
+        """Runs the slow checks that the settings request. Defaults to none."""
         return self
 
     @abc.abstractmethod
@@ -255,7 +255,7 @@ class Training(abc.ABC, Generic[Trained]):
         process: FreshProcess | None,
         check_still_ours: Callable[[], None],
     ) -> None:
-        # Next to its final place, so that a server or Pusher never sees half a model.
+        # Next to its final place, so a server or Pusher never sees half a model.
         staging = temporary_beside(os.path.join(self.job.model.uri, "export"))
         try:
             for exported in self.export(trained, checkpoint_path, staging):

@@ -59,13 +59,13 @@ def read_json(text: str, wanted: str) -> Any:
 
     Args:
         text: The text.
-        wanted: What it is to hold, for the error: "an object".
+        wanted: The expected content, for the error: "an object".
 
     Returns:
         The value.
 
     Raises:
-        ValueError: It is no JSON, or nested too deeply.
+        ValueError: If it is not JSON, or nested too deeply.
     """
     try:
         return json.loads(text)
@@ -87,7 +87,7 @@ P = ParamSpec("P")
 
 
 def naming_the_nearest(constructor: Callable[P, None]) -> Callable[P, None]:
-    """Adds the nearest argument's name to a constructor's error, as Python 3.10 does not."""
+    """Adds the nearest argument's name to a constructor's error, which Python 3.10 does not."""
     names = inspect.signature(constructor).parameters.keys() - {"self"}
 
     @functools.wraps(constructor)

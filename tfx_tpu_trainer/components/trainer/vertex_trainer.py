@@ -8,19 +8,19 @@ from typing import Any, ClassVar
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.waiting import said_while_waiting
-from tfx_tpu_trainer.components.clusters import VertexJob, custom_job
-from tfx_tpu_trainer.components.evaluation import (
-    metric_properties,
-    read_eval_metrics,
-    set_properties,
-)
-from tfx_tpu_trainer.components.trainer.tfx_private import (
+from tfx_tpu_trainer.components._tfx_private import (
     BaseExecutor,
     ExecutionParameter,
     ExecutorClassSpec,
     artifact_utils,
     name_utils,
     start_cloud_training,
+)
+from tfx_tpu_trainer.components.clusters import VertexJob, custom_job
+from tfx_tpu_trainer.components.evaluation import (
+    metric_properties,
+    read_eval_metrics,
+    set_properties,
 )
 from tfx_tpu_trainer.components.trainer.trainer import TpuTrainer, TpuTrainerSpec
 from tfx_tpu_trainer.components.trainer.trainer_executor import TpuTrainerExecutor
@@ -44,7 +44,7 @@ class VertexTpuTrainerExecutor(BaseExecutor):
             exec_properties: As TpuTrainer's, and `vertex_job`.
 
         Raises:
-            RuntimeError: The job failed or was cancelled, or left no metrics behind; names it.
+            RuntimeError: If the job failed or was cancelled, or left no metrics behind; names it.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         training = {key: value for key, value in exec_properties.items() if key != "vertex_job"}
@@ -67,7 +67,7 @@ class VertexTpuTrainerExecutor(BaseExecutor):
                 output_dict,
                 training,
                 executor_class_path=name_utils.get_full_name(TpuTrainerExecutor),
-                # TFX takes the project out of the job's description again.
+                # TFX takes the project from the job's description, and removes it there.
                 job_args={**described, "project": job.project},
                 job_id=None,
                 enable_vertex=True,
@@ -104,10 +104,10 @@ class VertexTpuTrainerSpec(TpuTrainerSpec):
 class VertexTpuTrainer(TpuTrainer):
     """Trains as TpuTrainer does, in a Vertex AI CustomJob on a TPU slice.
 
-    Use it on Vertex AI Pipelines, whose own tasks get no TPU slices, or anywhere else where the
-    pod of the trainer should only start the job and wait for it. Inputs, parameters and outputs
-    (`model`, `model_run`, `evaluation`, `page`) are TpuTrainer's; the job runs TpuTrainer's executor on the
-    same artifacts, so their folders must be in a bucket that it can write.
+    Use it on Vertex AI Pipelines, whose own tasks get no TPU slices, or elsewhere if the trainer's pod should only
+    start the job and wait for it. Inputs, parameters and outputs (`model`, `model_run`, `evaluation`, `page`) are
+    TpuTrainer's; the job runs TpuTrainer's executor on the same artifacts, so their folders must be in a bucket that it
+    can write.
 
     Examples:
         >>> from tfx import v1 as tfx
@@ -137,14 +137,13 @@ class VertexTpuTrainer(TpuTrainer):
         """Declares a training.
 
         Args:
-            vertex_job: Where the job runs, and as whom.
-            tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"), of a kind that Vertex AI has.
+            vertex_job: Where the job runs, and under which account.
+            tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"), that Vertex AI offers.
             **parameters: All other arguments of `TpuTrainer`, by the same names.
 
         Raises:
-            TypeError: There is no such parameter, or one that has no default is missing.
-            ValueError: A parameter doesn't fit, or Vertex AI has no such slice; names the value
-                and the fix.
+            TypeError: If a parameter does not exist, or one without a default is missing.
+            ValueError: If a parameter is invalid, or Vertex AI lacks the slice; names the value and the fix.
         """
         super().__init__(tpu=tpu, **parameters)
         # The trainer makes the job when it runs; here it is only checked.

@@ -1,6 +1,6 @@
 """Defines the search space, the params of a trial, and the check that the model reads all of them.
 
-A param that the model never reads is a typing mistake: all its values would give the same result.
+A param that the model never reads is a typing error: all its values would give the same result.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ OF_THE_ORACLE = "tuner/"
 class SearchSpace:
     # All hyperparameters, with their default values.
     hyperparameters: keras_tuner.HyperParameters
-    # Declares them and makes params of their values; `None` uses the values as params.
+    # Declares them and makes params from their values; `None` uses the values as params.
     declare: Declare | None = None
 
     @classmethod
     def of(cls, given: keras_tuner.HyperParameters | Declare) -> SearchSpace:
-        """Reads a user's search space, and tries to make params of its defaults."""
+        """Reads a user's search space, and tries to make params from its defaults."""
         if isinstance(given, keras_tuner.HyperParameters):
             space = cls(hyperparameters=given.copy())
         elif callable(given):
@@ -176,7 +176,7 @@ class ParamReads:
 class _WatchedParams(dict[str, Any]):
     """A dict that records which keys are read.
 
-    Whoever copies it, or goes through its items, has read all of them.
+    Copying it, or iterating over its items, counts as reading all of them.
     """
 
     def __init__(self, values: Mapping[str, Any], seen: set[str]) -> None:

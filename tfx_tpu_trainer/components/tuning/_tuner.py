@@ -25,23 +25,20 @@ from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
 from tfx_tpu_trainer.components.trainer.resume import AnotherAttemptError
 from tfx_tpu_trainer.components.trainer.values import shown
-from tfx_tpu_trainer.components.tuning._results import (
+from tfx_tpu_trainer.components.tuning._search_space import Declare, UnusedParamError
+from tfx_tpu_trainer.components.tuning._trials import (
+    DivergedTrialError,
+    TrialTraining,
+    UnknownObjectiveError,
+    reason_to_stop,
+    remove_checkpoints,
     results_of,
     table_of,
     write_search,
     write_trial_begin,
     write_trial_end,
 )
-from tfx_tpu_trainer.components.tuning._search_space import Declare, UnusedParamError
-from tfx_tpu_trainer.components.tuning._trial_training import (
-    DivergedTrialError,
-    TrialTraining,
-    UnknownObjectiveError,
-    reason_to_stop,
-    remove_checkpoints,
-)
-from tfx_tpu_trainer.components.tuning._tune_job import MakeStrategy, TuneJob
-from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
+from tfx_tpu_trainer.components.tuning._tune_job import MakeStrategy, TuneJob, TuneSettings
 from tfx_tpu_trainer.estimator.extending import StalledError, listening
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +48,7 @@ TunerFn = Callable[[tfx.components.FnArgs], tfx.components.TunerFnResult]
 
 _TRAINING = "training"
 _ALL = 1_000_000
-# Hyperband limits its trials itself, but TFX asks for the best `max_trials`.
+# Hyperband limits its trials itself, but TFX requests the best `max_trials`.
 _NO_LIMIT = 99_999
 # keras-tuner's environment variables.
 _ADDRESS, _NAME = "KERASTUNER_ORACLE_IP", "KERASTUNER_TUNER_ID"
@@ -60,19 +57,19 @@ _ADDRESS, _NAME = "KERASTUNER_ORACLE_IP", "KERASTUNER_TUNER_ID"
 class EstimatorTuner(BaseTuner):
     """Runs the trials of a search, alone or as one of several processes.
 
-    All of a search is below one folder, `<directory>/<digest>`: the oracle's state, `trial_<id>/training` with the
-    checkpoints and events of a trial, and at the end the table. Another attempt at the same search resumes there.
+    All files of a search are below one folder, `<directory>/<digest>`: the oracle's state, `trial_<id>/training` with
+    the checkpoints and events of a trial, and at the end the table. Another attempt at the same search resumes there.
     """
 
     def __init__(self, *, job: TuneJob, directory: str) -> None:
-        """Makes the tuner, or takes up the search that an earlier attempt has left.
+        """Makes the tuner, or continues the search of an earlier attempt.
 
         Args:
-            job: What is searched, and what a trial trains.
+            job: The search, and the training of a trial.
             directory: Folder of searches.
 
         Raises:
-            ValueError: What an earlier attempt has left can't be read.
+            ValueError: If an earlier attempt's files can't be read.
         """
         self._job = job
         self._given_up: dict[str, str] = {}
@@ -94,7 +91,7 @@ class EstimatorTuner(BaseTuner):
             ) from error
 
     def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
-        """Runs the search, or this process's part of it, and writes what it has found.
+        """Runs the search, or this process's part of it, and writes its results.
 
         Args:
             *fit_args: None.
@@ -102,13 +99,13 @@ class EstimatorTuner(BaseTuner):
         """
         with listening():
             super().search(*fit_args, **fit_kwargs)
-        # The chief ends after telling its workers; a worker that answered would wait an hour.
+        # The chief ends after notifying its workers; a worker that answered would wait an hour.
         if not _is_worker():
             self._write_results()
             self._remove_all_checkpoints()
 
     def on_search_begin(self) -> None:
-        """Saves the state before the first trial, so that another attempt continues that one, too."""
+        """Saves the state before the first trial, so another attempt continues that one, too."""
         self.save()
         write_search(self.project_dir, self._job.space.hyperparameters, self._job.tune.objective)
 
@@ -130,8 +127,8 @@ class EstimatorTuner(BaseTuner):
             The objective. An abandoned trial has the worst value; `on_trial_end` marks it as failed.
 
         Raises:
-            FatalValueError: All other trials would fail likewise.
-            FatalRuntimeError: The machine has failed, and not the trial.
+            FatalValueError: If all other trials would fail in the same way.
+            FatalRuntimeError: If the machine has failed instead of the trial.
         """
         del fit_args, fit_kwargs
         objective, values = self._goal.metric, trial.hyperparameters.values
@@ -151,7 +148,7 @@ class EstimatorTuner(BaseTuner):
             )
             if self._job.settings.use_tpu:
                 self._job.reads.check(params)
-        # Three kinds of errors: of this trial's values (the search continues without it), of the search (all other
+        # Three kinds of errors: in this trial's values (the search continues without it), in the search (all other
         # trials would fail, too) and of the machine (another attempt continues).
         except DivergedTrialError as error:
             self._given_up[trial.trial_id] = f"it has diverged: {error}"
@@ -183,16 +180,16 @@ class EstimatorTuner(BaseTuner):
             self._remove_checkpoints(trial.trial_id)
 
     def get_best_hyperparameters(self, num_trials: int = 1) -> list[keras_tuner.HyperParameters]:
-        """Returns the best trials' hyperparameters, whose values are the params that model_fn has found.
+        """Returns the best trials' hyperparameters, with the params of model_fn as values.
 
         Args:
             num_trials: How many. Defaults to 1.
 
         Returns:
-            Those of the best trials that have ended well: what TpuTrainer takes as `hyperparameters`.
+            Those of the best completed trials, for TpuTrainer's `hyperparameters`.
 
         Raises:
-            ValueError: No trial has ended well.
+            ValueError: If no trial was completed.
         """
         trials = self.oracle.get_best_trials(_ALL)
         ended = [trial for trial in trials if trial.status == TrialStatus.COMPLETED]
@@ -279,10 +276,10 @@ def make_tuner_fn(
     strategy: MakeStrategy | None = None,
     **settings: Any,
 ) -> TunerFn:
-    """Makes the `tuner_fn` of a module that TFX's stock Tuner is given.
+    """Makes the `tuner_fn` of a module for TFX's stock Tuner.
 
-    How a trial trains is what `custom_config["tpu_trainer"]` of the Tuner says, in the names of TpuTrainer's
-    parameters; its steps are those of the Tuner's `train_args`.
+    The Tuner's `custom_config["tpu_trainer"]` has the settings of a trial's training, by the names of TpuTrainer's
+    parameters; the steps come from the Tuner's `train_args`.
 
     Examples:
         >>> from tfx_tpu_trainer.components.tuning import make_tuner_fn
@@ -296,23 +293,23 @@ def make_tuner_fn(
         True
 
     Args:
-        model_fn: The model, as TpuTrainer takes it. Defaults to `None`: `build_model` is given.
-        build_model: In the place of `model_fn`, a function of the params that returns a compiled Keras model. Defaults
-            to `None`.
-        search_space: keras-tuner's `HyperParameters`, or a function that declares them on the `HyperParameters` that it
-            is given. The function returns the params of the trial; if it returns nothing, the values themselves are the
-            params.
+        model_fn: The model, as for TpuTrainer. Defaults to `None`: `build_model` is given.
+        build_model: Replaces `model_fn`: a function of the params that returns a compiled Keras model. Defaults to
+            `None`.
+        search_space: keras-tuner's `HyperParameters`, or a function that takes `HyperParameters` and declares them. The
+            function returns the params of the trial; if it returns nothing, the values are the params.
         input_fn: As in a module of TpuTrainer. Defaults to `None`: Transform's examples are read.
         params: As in a module of TpuTrainer. Defaults to `None`.
-        strategy: Makes the `tf.distribute` strategy that trials run under. Defaults to `None`: the host, or the cores
-            that the settings name.
-        **settings: The fields of `TuneSettings`, `objective` above all; `custom_config["tuning"]` wins over them.
+        strategy: Makes the `tf.distribute` strategy of the trials. Defaults to `None`: the host, or the cores that the
+            settings name.
+        **settings: The fields of `TuneSettings`, of which `objective` is required; `custom_config["tuning"]` wins over
+            them.
 
     Returns:
-        The tuner_fn. What it raises is one line that names the value and the fix.
+        The tuner_fn. Its errors are one line that names the value and the fix.
 
     Raises:
-        ValueError: A setting is unknown or its value does not fit.
+        ValueError: If a setting is unknown or its value is invalid.
     """
     # The pipeline may name the objective.
     TuneSettings.parse({"objective": "loss", **settings}, source="make_tuner_fn")
@@ -362,7 +359,7 @@ def make_oracle(settings: TuneSettings, space: keras_tuner.HyperParameters) -> k
         oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=limit, **common)
     elif settings.oracle == "bayesian":
         with of_extra("tune", for_what="oracle='bayesian'"):
-            import sklearn.gaussian_process  # noqa: F401 - keras-tuner names an extra of its own
+            import sklearn.gaussian_process  # noqa: F401 - keras-tuner names its own extra
         oracle = keras_tuner.oracles.BayesianOptimizationOracle(
             max_trials=limit,
             num_initial_points=settings.num_initial_points or max(2, limit // 3),

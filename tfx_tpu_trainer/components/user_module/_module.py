@@ -12,10 +12,18 @@ import pathlib
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from tfx_tpu_trainer.estimator.extending import argument_names
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import ModeKeys, tpu
+from tfx_tpu_trainer.estimator.extending import (
+    argument_names,
+    is_keras_model,
+    keras_model_fn,
+    keras_output_names,
+)
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 _RESERVED_PARAMS = ("batch_size", "context")
@@ -24,18 +32,18 @@ _INPUT_FN_ARGUMENTS = ("params", "mode", "config", "fn_args")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserModule:
-    """What a user's module gives.
+    """The contents of a user's module.
 
     Attributes:
         name: The module's name, for messages.
-        model_fn: The model function; of a module with build_model, what `with_keras_model` makes.
+        model_fn: The model function; for a module with build_model, the result of `with_keras_model`.
         input_fn: Input function for training and evaluation, or `None` for the default.
         serving_input_receiver_fn: Receiver of serving requests, or `None` for the default.
-        params: Values for model_fn's params, or a function of fn_args that gives them.
+        params: Values for model_fn's params, or a function of fn_args that returns them.
         build_model: Takes the params and returns a compiled Keras model; `None` in a module with a model_fn.
-        callbacks: Takes the params and returns what `fit` had as callbacks; `None` where there are none.
-        warm_start_from: What the variables of `build_model` start from; `None` in a module with a model_fn.
-        not_served: Features that a request for a prediction need not have, beside the label.
+        callbacks: Takes the params and returns the callbacks of `fit`; `None` if there are none.
+        warm_start_from: Source of the initial values of `build_model`'s variables; `None` in a module with a model_fn.
+        not_served: Features that a request for a prediction can leave out, in addition to the label.
     """
 
     name: str
@@ -62,13 +70,13 @@ class UserModule:
         """Returns the module's own values for model_fn's params.
 
         Args:
-            fn_args: TFX's FnArgs, for a `params` that is a function.
+            fn_args: TFX's FnArgs, for `params` that are a function.
 
         Returns:
-            The values by name; empty where the module has no `params`.
+            The values by name; empty if the module has no `params`.
 
         Raises:
-            ValueError: The function doesn't return a mapping.
+            ValueError: If the function doesn't return a mapping.
         """
         values = self.params
         if callable(values):
@@ -98,10 +106,10 @@ class UserModule:
 
         Args:
             mode: "train" or "eval".
-            fn_args: TFX's FnArgs, for an input function that asks for them.
+            fn_args: TFX's FnArgs, for an input function that takes them.
 
         Returns:
-            A function of `params` and, where the module's takes it, `config`; or `None`.
+            A function of `params` and, if the module's takes it, `config`; or `None`.
         """
         input_fn = self.input_fn
         if input_fn is None:
@@ -126,7 +134,7 @@ class UserModule:
         """Returns the module's serving_input_receiver_fn as a function without arguments, or `None`.
 
         Args:
-            fn_args: TFX's FnArgs, for a function that asks for them.
+            fn_args: TFX's FnArgs, for a function that takes them.
         """
         receiver = self.serving_input_receiver_fn
         if receiver is None or not argument_names(receiver):
@@ -144,7 +152,7 @@ def load_module(name: str) -> UserModule:
         The module, checked.
 
     Raises:
-        ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
+        ValueError: If it can't be loaded, has no model_fn, or a function with wrong arguments.
     """
     return check_module(import_module(name))
 
@@ -159,7 +167,7 @@ def load_file(path: str) -> UserModule:
         The module, checked.
 
     Raises:
-        ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
+        ValueError: If it can't be loaded, has no model_fn, or a function with wrong arguments.
     """
     return check_module(import_file(path))
 
@@ -246,7 +254,7 @@ def import_module(name: str) -> types.ModuleType:
     """Imports a module, or reloads it."""
     try:
         if name in sys.modules:
-            # As in TFX, so that an edit between two runs in one process (a notebook) takes effect.
+            # As in TFX, so an edit between two runs in one process (a notebook) takes effect.
             return importlib.reload(sys.modules[name])
         return importlib.import_module(name)
     except Exception as error:
@@ -262,7 +270,7 @@ def import_file(path: str) -> types.ModuleType:
         )
     name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # so it is for every .py file
+    assert spec is not None and spec.loader is not None  # true for every .py file
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -283,11 +291,11 @@ def _unloadable(name: str, error: Exception) -> ValueError:
 def imported_from(folder: str) -> Iterator[None]:
     """Gives a folder's modules priority over others of the same names, and restores the state at the end.
 
-    Most modules of users are called `model.py`. Two pipelines in one process, as in a notebook, must each get their
-    own, whatever was imported before and whatever else is on `sys.path`.
+    Most users' modules are called `model.py`. Two pipelines in one process, as in a notebook, must each get their own,
+    regardless of earlier imports and of other folders on `sys.path`.
 
     Args:
-        folder: Holds the user's module and the helpers that it imports.
+        folder: Folder of the user's module and the helpers that it imports.
 
     Yields:
         Nothing.
@@ -328,18 +336,18 @@ class ModuleExitedError(RuntimeError):
 def exits_are_errors(module: str) -> Iterator[None]:
     """Turns a module's `SystemExit`, with any code, into an error.
 
-    Exit code 0 tells an orchestrator that all is done. A module that calls `sys.exit(0)` when it is
-    imported, in its model_fn or its input_fn, must not say so: nothing was trained or checked.
-    `KeyboardInterrupt` passes, as does the stop by SIGTERM: they are an operator's.
+    For an orchestrator, exit code 0 means success. A module that calls `sys.exit(0)` when it is imported, in its
+    model_fn or its input_fn, must not cause it: nothing was trained or checked. `KeyboardInterrupt` and the stop by
+    SIGTERM pass, since they come from an operator.
 
     Args:
-        module: What the module is called in the message.
+        module: The module's name in the message.
 
     Yields:
         Nothing.
 
     Raises:
-        ModuleExitedError: The module raised SystemExit.
+        ModuleExitedError: If the module raised SystemExit.
     """
     try:
         yield
@@ -353,5 +361,97 @@ def exits_are_errors(module: str) -> Iterator[None]:
         raised_at = traceback.extract_tb(error.__traceback__)[-1]
         raise ModuleExitedError(
             f"the module {module!r} ended the process by SystemExit({error.code!r}) at "
-            f"{raised_at.filename}:{raised_at.lineno}; raise an exception that says what is wrong, or return"
+            f"{raised_at.filename}:{raised_at.lineno}; raise an exception that explains the error, or return"
         ) from error
+
+
+WEIGHT_COLUMN = "weight_column"
+"""Name of the param that names the feature with the rows' weights."""
+
+
+def with_keras_model(
+    module: UserModule,
+    params: Mapping[str, Any],
+    *,
+    features: Collection[str] | None,
+    label_key: str | None,
+    config: tpu.RunConfig | None = None,
+    warm_start_from: Any = None,
+) -> UserModule:
+    """Returns the module with its Keras model as model_fn; a module with a model_fn is unchanged.
+
+    Args:
+        module: The user's module, checked.
+        params: The argument of build_model.
+        features: Names of the features, labels included; `None` if only the module's input_fn knows them.
+        label_key: Name of the feature that is the label. If it is `None`, the labels are the features with the names of
+            the model's outputs.
+        config: Configuration of the training. Defaults to `None`: the model is never trained.
+        warm_start_from: Source of the variables' initial values. Defaults to `None`, the model's own.
+    """
+    if module.build_model is None:
+        return module
+    where = f"build_model of module {module.name!r}"
+    if config is not None and config.tf_random_seed is not None:
+        # Seeds the model's initial values; the estimator seeds the training's ops.
+        tf.keras.utils.set_random_seed(config.tf_random_seed)
+    model = module.build_model(params=dict(params))
+    if not is_keras_model(model):
+        raise ValueError(f"{where} returned {model!r}; let it return a compiled Keras model")
+    if not getattr(model, "optimizer", None):
+        raise ValueError(
+            f"{where} returned the model {model.name!r}, which is not compiled; call "
+            "model.compile(optimizer=..., loss=..., metrics=[...]) before returning it"
+        )
+    weights = params.get(WEIGHT_COLUMN)
+    if weights is not None and features is not None and weights not in features:
+        raise ValueError(
+            f"params[{WEIGHT_COLUMN!r}]={weights!r} is not among the features "
+            f"{', '.join(sorted(features))}; name the one that holds the rows' weights"
+        )
+    labels: tuple[str, ...] = ()
+    if label_key is None and features is not None:
+        labels = _labels_among(where, model, features)
+    model_fn, first_values = keras_model_fn(model, config, warm_start_from=warm_start_from)
+    return dataclasses.replace(
+        module,
+        model_fn=_fed(model_fn, labels, weights),
+        warm_start_from=first_values,
+        not_served=(*labels, *([weights] if weights is not None else [])),
+    )
+
+
+def _labels_among(where: str, model: Any, features: Collection[str]) -> tuple[str, ...]:
+    names = keras_output_names(model)
+    if names and set(names) <= set(features):
+        return tuple(names)
+    called = f"the outputs {', '.join(map(repr, names))}" if names else "outputs without names"
+    raise ValueError(
+        f"label_key is not set, and {where} returned a model with {called}; set label_key to the transformed "
+        "feature that is the label, or name each output as its label's feature (there are "
+        f"{', '.join(sorted(features))}), or give an input_fn in the module"
+    )
+
+
+def _fed(
+    model_fn: Callable[..., Any], label_names: tuple[str, ...], weight_column: str | None
+) -> Callable[..., Any]:
+    """Takes labels and weights out of a model_fn's features."""
+
+    def fed(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> Any:
+        features = dict(features) if isinstance(features, Mapping) else features
+        served = mode == ModeKeys.PREDICT
+        if label_names and labels is None:
+            taken = {name: features.pop(name, None) for name in label_names}
+            labels = None if served else taken
+        if weight_column is not None:
+            weights = features.pop(weight_column, None) if isinstance(features, dict) else None
+            if weights is None and not served:
+                raise ValueError(
+                    f"params[{WEIGHT_COLUMN!r}]={weight_column!r} is not among the features of the input_fn"
+                )
+            if not served:
+                features = {"features": features, "sample_weights": weights}
+        return model_fn(features=features, labels=labels, mode=mode, params=params)
+
+    return fed

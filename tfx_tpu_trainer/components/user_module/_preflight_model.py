@@ -12,8 +12,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tfx_tpu_trainer._support.imports import of_extra
-from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
-from tfx_tpu_trainer.components.user_module._module import UserModule
+from tfx_tpu_trainer.components.user_module._module import UserModule, with_keras_model
 from tfx_tpu_trainer.preflight import InputFn, PreflightModel, input_fn_of_specs
 
 _EXAMPLE = '{"features": {"fare": {"dtype": "float32", "shape": []}}, "label_key": "tips"}'
@@ -30,8 +29,8 @@ class FeatureSpec:
     entries, for `params["vocabulary_sizes"]`).
 
     Attributes:
-        features: Name -> dtype and shape of a row's value, the label among them.
-        label_key: Name of the feature that is the label, or `None`: the model takes none.
+        features: Name -> dtype and shape of a row's value, label included.
+        label_key: Name of the feature that is the label; `None` if the model takes none.
         vocabulary_sizes: Name of each of Transform's vocabularies -> its number of entries.
     """
 
@@ -60,8 +59,8 @@ class FeatureSpec:
             The spec.
 
         Raises:
-            ValueError: The folder is none, the label is not there, or a feature is sparse.
-            MissingExtraError: TFX is not installed.
+            ValueError: If the folder is not a TransformGraph artifact, the label is missing, or a feature is sparse.
+            MissingExtraError: If TFX is not installed.
         """
         # A program without TFX can be preflighted without installing it.
         with of_extra("tfx", for_what="A TransformGraph"):
@@ -91,11 +90,11 @@ class FeatureSpec:
         """Reads a JSON file like `{"features": {"x": {"dtype": "float32", "shape": [8]}}, "label_key": "x"}`.
 
         Args:
-            path: Where it is; any path that `tf.io.gfile` knows.
+            path: Path of the file; any that `tf.io.gfile` supports.
             label_key: The label instead of the file's `label_key`. Defaults to `None`: the file's.
 
         Raises:
-            ValueError: The file cannot be read or holds something else.
+            ValueError: If the file cannot be read or has other content.
         """
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
@@ -124,7 +123,7 @@ class FeatureSpec:
             The spec.
 
         Raises:
-            ValueError: It is something else; names what, and what there may be.
+            ValueError: If it is anything else; names the value and the expected content.
         """
         if not isinstance(values, Mapping) or not isinstance(values.get("features"), Mapping):
             raise ValueError(f"give an object such as {_EXAMPLE}.")
@@ -208,7 +207,7 @@ def model_of_module(
 
     Args:
         module: The module.
-        spec: What the model is fed, instead of the module's own input_fn. Defaults to `None`: the module's input_fn is
+        spec: The features to feed, instead of the module's own input_fn. Defaults to `None`: the module's input_fn is
             called.
         params: Values for the functions' `params`; they win over the module's. Defaults to none.
 
@@ -216,7 +215,7 @@ def model_of_module(
         The model.
 
     Raises:
-        ValueError: The input is not known, or the module's functions want what only a pipeline has.
+        ValueError: If the input is not known, or the module's functions need arguments that only a pipeline has.
     """
     sizes = {"vocabulary_sizes": dict(spec.vocabulary_sizes)} if spec is not None else {}
     if spec is not None and spec.label_key is None and module.takes_labels:
@@ -254,7 +253,7 @@ def _input_fns(module: UserModule, spec: FeatureSpec | None) -> dict[str, InputF
         )
     evaluation = module.input_fn_for("eval", None)
     train = module.input_fn_for("train", None)
-    assert train is not None and evaluation is not None  # there is an input_fn
+    assert train is not None and evaluation is not None  # since there is an input_fn
     return {"train": train, "eval": evaluation, "predict": evaluation}
 
 

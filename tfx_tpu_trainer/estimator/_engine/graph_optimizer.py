@@ -18,7 +18,7 @@ _CONFIG = "config_proto"
 
 
 def keep_dependencies_only(config: v1.ConfigProto) -> None:
-    """Switches off all passes but the one over control dependencies, of which gradients have many."""
+    """Switches off all passes except the one over control dependencies; gradients have many of these."""
     rewrite = config.graph_options.rewrite_options
     rewrite.meta_optimizer_iterations = type(rewrite).ONE
     for field in rewrite.DESCRIPTOR.fields:
@@ -50,6 +50,6 @@ def sees_gpus() -> bool:
 
 def decided_on_cpu() -> contextlib.AbstractContextManager[None]:
     """Returns a scope for ops that decide whether a loop goes on, which a loop reads on the CPU."""
-    # TensorFlow would place them on the GPU, all but int32: the clock and a count of batches would
-    # be sent there, and their comparison waited for, batch after batch.
+    # TensorFlow would place all but int32 ops on the GPU: batch after batch, the clock and the count of batches would
+    # be sent there, and the loop would wait for their comparison.
     return v1.device("/device:CPU:0") if sees_gpus() else contextlib.nullcontext()

@@ -45,7 +45,7 @@ class StopAtNanHook(v1.train.SessionRunHook):
         self._session = session
 
     def position(self) -> str:
-        """Describes where training stopped at a NaN that was found after a loop, while the session is open."""
+        """Returns where training stopped at a NaN that was found after a loop, while the session is open."""
         step = int(self._session.run(self._global_step))
         where = f"in the steps that ended at global step {step}"
         return _advice(where, tf.train.latest_checkpoint(self._model_dir))
@@ -74,7 +74,7 @@ def _advice(where: str, checkpoint: str | None) -> str:
 
 def fail_at_nan_after(run: Any) -> tf.Operation:
     """Makes an op that runs something and then checks every trainable variable, in the original's words."""
-    # A loop in a TPU's program can't stop at a NaN, so the variables are checked after it.
+    # A loop in a TPU's program can't stop at a NaN, so its variables are checked after the loop.
     with tf.control_dependencies([run]):
         return tf.group(*_checks(), run)
 

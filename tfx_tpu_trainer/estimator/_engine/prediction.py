@@ -50,7 +50,7 @@ class PredictionLoop:
     run: tuple[tuple[tf.Tensor, tf.Tensor], ...]
     # The same for the batches that a loop had finished when it failed.
     rest: tuple[tuple[tf.Tensor, tf.Tensor], ...]
-    # Names of the predictions; `None` where they are a single tensor.
+    # Names of the predictions; `None` for a single tensor.
     names: tuple[str, ...] | None
 
     def batches(self, found: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Any]:
@@ -85,7 +85,7 @@ def build_prediction_loop(
     predictions: Any, make_batch: Callable[[], tuple[Sequence[tf.Tensor], tf.Tensor]]
 ) -> PredictionLoop:
     """Adds a loop of batches to the default graph."""
-    # The session keeps the predictions, so that those before a batch that fails, or before the end
+    # The session keeps the predictions, so those before a batch that fails, or before the end
     # of the input, are not lost.
     columns = [
         _Column(value.dtype, value.shape, name=f"kept_predictions_{number}")
@@ -142,7 +142,7 @@ def _finished_batches(loop: PredictionLoop, session: ReconnectingSession) -> Ite
     try:
         rest = session.run(loop.rest)
     except tf.errors.FailedPreconditionError:
-        # The first call failed before its first op, such as for want of a kernel.
+        # The first call failed before its first op, for example because a kernel is missing.
         return
     yield from loop.batches(rest)
 
@@ -195,7 +195,7 @@ class PredictionPlan:
     """A prediction, placed and ready to run."""
 
     template: ModelTemplate
-    # The predictions of one batch.
+    # The predictions of a batch.
     fetches: Any
     # Number of rows of the batch, 0 at the end of the input; `None` where the end of the input ends
     # the session by itself.
@@ -204,7 +204,7 @@ class PredictionPlan:
 
     @property
     def runs_template(self) -> bool:
-        """Whether the template's own nodes run, not a function of replicas."""
+        """Whether the template's own nodes run, instead of a function of replicas."""
         return self.rows is None and self.session_creator is v1.train.ChiefSessionCreator
 
 
@@ -227,8 +227,8 @@ def predict_batches(
     graph = plan.template.graph
     try:
         while True:
-            # A block that stays open over a `yield` would make this the graph of the caller's code,
-            # and close out of order: "Nesting violated for default stack".
+            # A block that stays open over a `yield` would make this the default graph of the caller's code, and would
+            # close out of order: "Nesting violated for default stack".
             with graph.as_default():
                 batch = next(batches, _ENDED)
             if batch is _ENDED:
@@ -261,7 +261,7 @@ def _batches_of_session(
         optimizing=Optimizing.CONFIGURED if by_itself else Optimizing.NOTHING,
         session_creator=plan.session_creator,
     )
-    # In a reopened session the input begins again, and rows would be yielded twice.
+    # In a reopened session the input would begin again, and rows would be yielded twice.
     watch = StallWatch(
         "Prediction",
         unit="batch",
@@ -298,7 +298,7 @@ def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
 
 
 def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
-    """Returns a loop of the template's batches; `None` where there can be none."""
+    """Returns a loop of the template's batches, or `None` if the template can't run in a loop."""
     template = plan.template
     if not plan.runs_template or not allows_prediction_loop(plan.fetches):
         return None
@@ -347,7 +347,7 @@ def single_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
 def _rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Splits a batch into rows."""
-    # Column by column: making each row's mapping at once takes almost twice the time.
+    # Column by column, which takes half the time of making each row's mapping at once.
     columns = iter(batch.items())
     first, values = next(columns, ("", ()))
     rows = [{first: value} for value in values]

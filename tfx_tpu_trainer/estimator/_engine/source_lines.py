@@ -1,4 +1,4 @@
-"""Finds the line of the user's code that made an op, or failed, and the mappings that it looked a key up in."""
+"""Finds the line of the user's code that made an op or failed, and the mappings in which it looked up a key."""
 
 import ast
 import functools
@@ -29,7 +29,7 @@ def source_line(op: tf.Operation) -> str | None:
         op: An op of a graph. For an op of a gradient's computation, the line is that of the op whose gradient it is.
 
     Returns:
-        `"FILE:NUMBER: CODE"`, without the code where the file can't be read; `None` where the line is unknown.
+        `"FILE:NUMBER: CODE"`, without the code if the file can't be read; `None` if the line is unknown.
     """
     forward = _forward_op(op)
     frames = [frame for frame in (forward or op).traceback or () if _is_users(frame)]
@@ -45,7 +45,7 @@ def source_line_of_error(error: BaseException) -> str | None:
 
 
 def mappings_looked_up_in(error: KeyError, key: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yields the mappings in which the user's line that raised a KeyError looks the key up."""
+    """Yields the mappings in which the user's line that raised a KeyError looks up the key."""
     frames = [
         (frame, number)
         for frame, number in traceback.walk_tb(error.__traceback__)

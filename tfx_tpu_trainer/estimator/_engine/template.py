@@ -16,7 +16,7 @@ class HostFunction:
     """A function that runs outside of the model, once a step, on some of its tensors.
 
     The engine's form of `eval_metrics` and `host_call`: it is not called while the model is traced,
-    so that a place can first gather the tensors of all replicas.
+    so a place can first gather the tensors of all replicas.
 
     Attributes:
         name: The user's name for it: `"eval_metrics"` or `"host_call"`.
@@ -60,7 +60,7 @@ class ModelTemplate:
         loss: Scalar tensor; `None` in mode `"infer"`.
         train_op: The op or tensor that runs a step; `None` outside mode `"train"`.
         predictions: A tensor or a mapping of tensors.
-        eval_metrics: Metrics not yet built: the function returns name -> (value, update op).
+        eval_metrics: Metrics to be built: the function returns name -> (value, update op).
         eval_metric_ops: Metrics that the model built itself: name -> (value, update op).
         host_call: Function that runs outside of the model once a step.
         make_scaffold: Returns the `Scaffold` of the session; called once, after tracing.
@@ -102,7 +102,7 @@ class SessionSettings(Protocol):
 
     @property
     def model_dir(self) -> str | None:
-        """Folder of checkpoints and events; never `None` in a run."""
+        """Folder of checkpoints and events; never `None` during a run."""
 
     @property
     def is_chief(self) -> bool:
@@ -118,7 +118,7 @@ class SessionSettings(Protocol):
 
     @property
     def save_checkpoints_steps(self) -> int | None:
-        """Steps between checkpoints; with those of time `None` too, none is written."""
+        """Steps between checkpoints; if the seconds between them are `None` too, no checkpoint is written."""
 
     @property
     def save_checkpoints_secs(self) -> int | None:
@@ -152,7 +152,7 @@ class SessionSettings(Protocol):
     def jit_compile(self) -> bool | Literal["auto"] | None:
         """Whether XLA compiles the steps of loops; `"auto"` measures.
 
-        `None` does not, and runs small ops on one thread each; `False` leaves them as they are.
+        `None` runs small ops on one thread each instead; `False` changes nothing.
         """
 
     @property
@@ -161,7 +161,7 @@ class SessionSettings(Protocol):
 
     @property
     def first_checkpoint_secs(self) -> int | None:
-        """Seconds to the first checkpoint by time; `None` where all intervals are equal."""
+        """Seconds to the first checkpoint by time; `None` for equal intervals."""
 
     @property
     def stall_timeout_secs(self) -> float | None:

@@ -2,7 +2,7 @@
 
 | name | why | if it goes away |
 |---|---|---|
-| `CheckpointSaverHook._listeners` | a model's own saver hook must call the listeners given to `train()`, and takes listeners in its constructor only; ours calls them when a thread has written a checkpoint | refuse listeners with a hook of the model's own; write checkpoints while the training waits |
+| `CheckpointSaverHook._listeners` | a model's own saver hook must call the listeners given to `train()`, and takes listeners in its constructor only; ours calls them when a thread has written a checkpoint | refuse listeners with the model's own hook; write checkpoints while the training waits |
 | `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, and those that an evaluation awaits are due by a timer that its constructor does not take | all intervals are equal; a new session after each evaluation |
 | `FileWriterCache._cache` | each writer in it holds a thread and a file descriptor, and nothing public lists them | they stay open for each model_dir until the process ends |
 | `CheckpointSaverHook._set_steps_per_run` | a session call runs a loop of steps, and the hook must see that a step within it is due | save at the next loop's end |
@@ -10,10 +10,10 @@
 | `training_util._get_or_create_global_step_read` | a saver hook fetches this reading of the global step; a session makes an executor of the whole graph for each other one, 0.1 s for a large model | fetch the variable |
 | `iterator_ops._IteratorSaveable` | makes a `tf.compat.v1.train.Saver` of iterators by their handles, with the keys that the original's CheckpointInputPipelineHook wrote | `make_saveable_from_iterator`, where the iterator object is at hand |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the surrounding graph; `tf.identity` of a handle would hide its shape | capture by a dummy op |
-| `Tensor._USE_EQUALITY` | whether `==` compares tensors by value, on which `import_graph_def` fails under control dependencies; the functions that switch it are public | `import_graph_def` within a function of its own |
-| `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
+| `Tensor._USE_EQUALITY` | whether `==` compares tensors by value, on which `import_graph_def` fails under control dependencies; the functions that switch it are public | `import_graph_def` within a separate function |
+| `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` reads the number of replicas from it, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow reads the same when it finalizes a scaffold | leave these savers to the Scaffold; read object-based checkpoints by their keys only |
-| `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that it neither delays the first step nor is in the graph written to the model's folder | build the loop before the session |
+| `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so it neither delays the first step nor is in the graph written to the model's folder | build the loop before the session |
 | `Graph._group_lock`, `GroupLock._ready` | adding an op takes this lock, and so does a table's `__del__`; a lock that a thread can't take twice waits forever when Python's collector finds a table of the graph just then | adding an op hangs, once in many runs |
 | `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and converting that takes seconds of each trace | traces take longer |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; in a template that runs in place, its consumers must be rewired, and calls of functions with a sum need other functions | clone the template without these nodes |
@@ -167,8 +167,8 @@ def sessions_made() -> int:
 
 def read_global_step() -> tf.Tensor:
     """Returns the reading of the default graph's global step that a `CheckpointSaverHook` fetches."""
-    # A session makes an executor of the whole graph for each set of fetches, 0.1 s for a large
-    # model; equal fetches share one.
+    # A session makes an executor of the whole graph for each set of fetches (0.1 s for a large model); equal fetches
+    # share one.
     return training_util._get_or_create_global_step_read()
 
 
@@ -238,7 +238,7 @@ def prune_unconnected_ops(graph: tf.Graph) -> None:
 
 
 def op_definition(name: str) -> Any | None:
-    """Returns the OpDef of an op type, `None` where this TensorFlow has no such op."""
+    """Returns the OpDef of an op type, or `None` if this TensorFlow lacks it."""
     return op_def_registry.get(name)
 
 
@@ -287,7 +287,7 @@ def marking_outside_compilation() -> Iterator[None]:
 def kept_outside(computation: Callable[..., Any], *args: Any) -> Any:
     """Calls `tf.compat.v1.tpu.outside_compilation` inside of `marking_outside_compilation`, elsewhere the function itself."""
     if _clusters.get() is None:
-        # TensorFlow would warn that the functions of an export belong to no TPU.
+        # TensorFlow would warn that the functions of an export are not in a TPU computation.
         return computation(*args)
     return v1.tpu.outside_compilation(computation, *args)
 
@@ -299,8 +299,8 @@ def mark_outside(op: tf.Operation, cluster: str) -> None:
 
 @functools.cache
 def _take_outside_compilation() -> None:
-    # Replaced once and for good: the public functions, which programs may hold by other names, look
-    # this one up. Outside of a trace it calls TensorFlow's.
+    # Replaced for the life of the process: the public functions, which programs may hold by other names, look this one
+    # up. Outside of a trace it calls TensorFlow's.
     original = tpu_replication.outside_compilation_impl
 
     def outside_compilation(
@@ -325,7 +325,7 @@ def _take_outside_compilation() -> None:
 
 # The method that `tables_updated_in_one_op` replaces.
 _METHOD = "_resource_apply_sparse_duplicate_indices"
-# A subclass that overrides one of these has updates of its own.
+# A subclass that overrides one of these has its own updates.
 _METHODS = (
     "_apply_sparse_shared",
     "_resource_apply_dense",
@@ -340,15 +340,14 @@ _users = 0
 @contextlib.contextmanager
 def tables_updated_in_one_op() -> Iterator[None]:
     """Makes Adam apply gradients of rows in one op instead of some twenty, in all threads, equal up to rounding."""
-    # Even from a gradient of only the looked-up rows, Adam updates a whole table: the moments of
-    # all rows decay, and all rows move. It does so op by op, each over the whole table; and as some
-    # ops change rows in place, TensorFlow copies a variable for each op that reads it. A gradient of
-    # the table's shape takes one op and one pass, as on a TPU, where `CrossShardOptimizer` sums
-    # gradients of that shape only.
+    # Even for a gradient of only the looked-up rows, Adam updates a whole table: the moments of all rows decay, and all
+    # rows move. It does so op by op, each over the whole table; and since some ops change rows in place, TensorFlow
+    # copies a variable for each op that reads it. A gradient of the table's shape takes one op and one pass, as on a
+    # TPU, where `CrossShardOptimizer` sums gradients of that shape only.
     global _users
     adam = v1.train.AdamOptimizer
     with _lock:
-        # Adam inherits the method, unless a program has given it one of its own.
+        # Adam inherits the method, unless a program has replaced it.
         if _METHOD not in vars(adam):
             setattr(adam, _METHOD, _apply_rows)
         _users += 1
@@ -371,6 +370,6 @@ def _apply_rows(
     rows = handle.shape[0]
     if rows is None:
         rows = tf.shape(handle)[0]
-    # A row that was looked up several times has the sum of its gradients, as Adam itself has it.
+    # A row that was looked up several times gets the sum of its gradients, as in Adam itself.
     summed = tf.math.unsorted_segment_sum(grad, indices, rows)
     return self._resource_apply_dense(summed, handle)

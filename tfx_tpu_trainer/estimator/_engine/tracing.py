@@ -14,11 +14,11 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 
 v1 = tf.compat.v1
 
-# Ops of a graph that is worth a garbage collection, which takes 0.2 s.
+# The number of ops from which a graph is worth a garbage collection, which takes 0.2 s.
 _LARGE_GRAPH = 5_000
-# The graph of the call that ended last, unless it is gone or was collected.
+# The graph of the call that ended last, unless it has been collected.
 _latest_graph: weakref.ref[tf.Graph] | None = None
-# The process with a session from which this one was forked.
+# The process with a session from which this process was forked.
 _forked_from: int | None = None
 
 

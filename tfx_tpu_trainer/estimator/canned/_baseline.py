@@ -7,9 +7,9 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._model_fns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     ModelFn,
     Trained,
     V1Optimizer,
@@ -130,6 +130,9 @@ class BaselineRegressor(Estimator):
     """Predicts numbers for each row from one bias that all rows share.
 
     Mirrors `tf.estimator.BaselineRegressor`.
+
+    Arguments are those of `BaselineClassifier`, with `label_dimension`, the numbers in the label of a
+    row, 1 by default, instead of `n_classes` and `label_vocabulary`.
     """
 
     def __init__(
@@ -141,20 +144,6 @@ class BaselineRegressor(Estimator):
         config: RunConfig | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
     ) -> None:
-        """Checks the arguments of a regressor.
-
-        Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            label_dimension: Numbers in the label of a row. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
-                one. Defaults to 'Ftrl'.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
-
-        Raises:
-            ValueError: If an argument is invalid, such as `label_dimension` below 1.
-        """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         model_fn = _baseline_model_fn(head, optimizer, weight_column)
         super().__init__(model_fn, model_dir, config)
@@ -164,6 +153,9 @@ class BaselineEstimator(Estimator):
     """A model of one bias for all rows, with your own head.
 
     Mirrors `tf.estimator.BaselineEstimator`.
+
+    Arguments are those of `BaselineClassifier`, with `head`, a `Head`, which defines loss, metrics,
+    predictions and signatures, instead of those about labels and their loss.
     """
 
     def __init__(
@@ -173,19 +165,6 @@ class BaselineEstimator(Estimator):
         optimizer: Any = "Ftrl",
         config: RunConfig | None = None,
     ) -> None:
-        """Checks the arguments of an estimator with a head.
-
-        Args:
-            head: A `Head`, which defines loss, metrics, predictions and signatures.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
-                one. Defaults to 'Ftrl'.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-
-        Raises:
-            ValueError: If an argument is invalid.
-            AttributeError: If `head` is not a head.
-        """
         model_fn = _baseline_model_fn(head, optimizer)
         super().__init__(model_fn, model_dir, config)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.canned._dnn import (
     Deep,
@@ -17,7 +17,7 @@ from tfx_tpu_trainer.estimator.canned._dnn import (
     v1_dnn_logits,
 )
 from tfx_tpu_trainer.estimator.canned._linear import Linear, summarize_weights
-from tfx_tpu_trainer.estimator.canned._model_fns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     ModelFn,
     Trained,
     V1Optimizer,
@@ -71,8 +71,7 @@ def _combined_model_fn(head: Any, linear: Linear, deep: Deep) -> ModelFn:
         logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         trained: list[Trained] = []
-        # An optimizer of both halves is one object that counts the steps of both, as in the
-        # original.
+        # An optimizer for both halves is one object that counts the steps of both, as in the original.
         copies: dict[Any, Any] = {}
 
         def optimizer_of(given: Any, rate: float) -> Any:
@@ -212,7 +211,7 @@ class DNNLinearCombinedClassifier(Estimator):
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             label_vocabulary: Names of the classes, for string labels. Defaults to `None`: labels are integers.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
             linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
@@ -232,6 +231,9 @@ class DNNLinearCombinedRegressor(Estimator):
     """Predicts numbers for each row by the sum of a linear and a deep model.
 
     Mirrors `tf.estimator.DNNLinearCombinedRegressor`.
+
+    Arguments are those of `DNNLinearCombinedClassifier`, with `label_dimension`, the numbers in the label of a
+    row, 1 by default, instead of `n_classes` and `label_vocabulary`.
     """
 
     def __init__(
@@ -252,29 +254,6 @@ class DNNLinearCombinedRegressor(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments of a regressor.
-
-        Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            linear_feature_columns: Columns of the linear half. Defaults to `None`, no linear half.
-            linear_optimizer: Optimizer of the linear half; as `dnn_optimizer`. Defaults to 'Ftrl'.
-            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no deep half.
-            dnn_optimizer: Optimizer of the deep half: legacy Keras, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or
-                a function that returns one. Defaults to 'Adagrad'.
-            dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
-            dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that training drops, in [0, 1). Defaults to `None`.
-            label_dimension: Numbers in the label of a row. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
-            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
-            linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
-
-        Raises:
-            ValueError: If an argument is invalid, such as `label_dimension` below 1.
-        """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
         layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
@@ -287,6 +266,9 @@ class DNNLinearCombinedEstimator(Estimator):
     """The sum of a linear and a deep model, with your own head.
 
     Mirrors `tf.estimator.DNNLinearCombinedEstimator`.
+
+    Arguments are those of `DNNLinearCombinedClassifier`, with `head`, a `Head`, which defines loss, metrics,
+    predictions and signatures, instead of those about labels and their loss.
     """
 
     def __init__(
@@ -304,27 +286,6 @@ class DNNLinearCombinedEstimator(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments of an estimator with a head.
-
-        Args:
-            head: A `Head`, which defines loss, metrics, predictions and signatures.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            linear_feature_columns: Columns of the linear half. Defaults to `None`, no linear half.
-            linear_optimizer: Optimizer of the linear half; as `dnn_optimizer`. Defaults to 'Ftrl'.
-            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no deep half.
-            dnn_optimizer: Optimizer of the deep half: legacy Keras, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or
-                a function that returns one. Defaults to 'Adagrad'.
-            dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
-            dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that training drops, in [0, 1). Defaults to `None`.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
-            linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
-
-        Raises:
-            ValueError: If an argument is invalid.
-            AttributeError: If `head` is not a head.
-        """
         linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
         layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
         deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)

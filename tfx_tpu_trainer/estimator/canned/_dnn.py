@@ -15,14 +15,13 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._columns import check_dense_columns
-from tfx_tpu_trainer.estimator.canned._model_fns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     ModelFn,
     Trained,
     V1Optimizer,
+    check_dense_columns,
     check_features,
     hidden_partitioner,
     input_partitioner,
@@ -38,7 +37,7 @@ from tfx_tpu_trainer.estimator.heads._training import optimizer_instance, v1_opt
 
 v1 = tf.compat.v1
 _V1_RATE: Final = 0.05
-# The original's: 0.99, Keras's default, made some of its models diverge.
+# The original's value; some of its models diverged with Keras's default, 0.99.
 _MOMENTUM: Final = 0.999
 _EPSILON: Final = 0.001
 
@@ -83,7 +82,7 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
         raise ValueError(
             f"hidden_units must be the positive width of each hidden layer, such as [64, 32]; given: {units!r}."
         )
-    # Programs compute them, as 64 * 0.7**i, and Keras rounds down too.
+    # Programs compute widths, such as 64 * 0.7**i, and Keras rounds down, too.
     return tuple(int(width) for width in widths)
 
 
@@ -172,8 +171,7 @@ def _average(name: str, shape: list[Any], initializer: Any) -> tf.Variable:
         initializer=initializer,
         trainable=False,
         use_resource=True,
-        # Under a strategy, each replica keeps the average of its own rows, and a checkpoint has their
-        # mean.
+        # Under a strategy, each replica keeps the averages of its own rows, and a checkpoint has their mean.
         synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.MEAN,
     )
@@ -271,7 +269,7 @@ class DNNClassifier(Estimator):
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
@@ -285,7 +283,11 @@ class DNNClassifier(Estimator):
 
 
 class DNNRegressor(Estimator):
-    """Predicts numbers for each row by a deep model; mirrors `tf.estimator.DNNRegressor`."""
+    """Predicts numbers for each row by a deep model; mirrors `tf.estimator.DNNRegressor`.
+
+    Arguments are those of `DNNClassifier`, with `label_dimension`, the numbers in the label of a
+    row, 1 by default, instead of `n_classes` and `label_vocabulary`.
+    """
 
     def __init__(
         self,
@@ -302,27 +304,6 @@ class DNNRegressor(Estimator):
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         batch_norm: bool = False,
     ) -> None:
-        """Checks the arguments of a regressor.
-
-        Args:
-            hidden_units: Width of each hidden layer.
-            feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in `indicator_column` or
-                `embedding_column`.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            label_dimension: Numbers in the label of a row. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
-                one. Defaults to 'Adagrad'.
-            activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
-            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
-
-        Raises:
-            ValueError: If an argument is invalid, such as `label_dimension` below 1.
-        """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
         model_fn = _dnn_model_fn(head, deep)
@@ -330,7 +311,11 @@ class DNNRegressor(Estimator):
 
 
 class DNNEstimator(Estimator):
-    """A deep model with your own head; mirrors `tf.estimator.DNNEstimator`."""
+    """A deep model with your own head; mirrors `tf.estimator.DNNEstimator`.
+
+    Arguments are those of `DNNClassifier`, with `head`, a `Head`, which defines loss, metrics,
+    predictions and signatures, instead of those about labels and their loss.
+    """
 
     def __init__(
         self,
@@ -345,26 +330,6 @@ class DNNEstimator(Estimator):
         warm_start_from: Any = None,
         batch_norm: bool = False,
     ) -> None:
-        """Checks the arguments of an estimator with a head.
-
-        Args:
-            head: A `Head`, which defines loss, metrics, predictions and signatures.
-            hidden_units: Width of each hidden layer.
-            feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in `indicator_column` or
-                `embedding_column`.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
-                one. Defaults to 'Adagrad'.
-            activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
-
-        Raises:
-            ValueError: If an argument is invalid.
-            AttributeError: If `head` is not a head.
-        """
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
         model_fn = _dnn_model_fn(head, deep)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import call_with
+from tfx_tpu_trainer.estimator._user_calls import call_with
 from tfx_tpu_trainer.estimator.canned._dnn import Deep, v1_dnn_logits
 from tfx_tpu_trainer.estimator.canned._linear import Linear, summarize_weights
 
@@ -120,7 +120,7 @@ class LinearSDCA(_Unsupported):
     _advice = (
         "Its kernels read whole examples by id and run on one host only. Use "
         "LinearClassifier(optimizer=tf.keras.optimizers.legacy.Ftrl(0.2, "
-        "l1_regularization_strength=..., l2_regularization_strength=...)), which regularizes alike."
+        "l1_regularization_strength=..., l2_regularization_strength=...)), which regularizes in the same way."
     )
 
     def __init__(

@@ -10,15 +10,14 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._columns import check_linear_columns
-from tfx_tpu_trainer.estimator.canned._model_fns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     ModelFn,
     Trained,
     V1Optimizer,
     check_features,
+    check_linear_columns,
     input_partitioner,
     linear_rate,
     train_op_fn_of,
@@ -59,15 +58,15 @@ class Linear(NamedTuple):
             cols_to_vars=column_variables,
         )
         bias = _parts(column_variables.pop("bias"))
-        # In the order of the columns' names, as the original has them.
+        # In the original's order, that of the columns' names.
         by_name = sorted(column_variables.items(), key=lambda item: item[0].name)
         weights = [part for _, variables in by_name for part in _parts(variables)]
         return logits, [*weights, *bias]
 
     def instance(self, make: Callable[..., Any]) -> Any:
         """Makes the optimizer; by default Ftrl, whose rate falls with the number of columns."""
-        # The argument's default "Ftrl" has a rate of 0.2 for any number of columns; only the rate of
-        # `None` falls with it: 0.2 up to 25 columns, 0.1 for 100.
+        # The argument's default, "Ftrl", has a rate of 0.2 for any number of columns; only the rate for `None` falls
+        # with it: 0.2 up to 25 columns, 0.1 for 100.
         rate = _RATE_LIMIT if self.optimizer else linear_rate(_RATE_LIMIT, len(self.columns))
         return make(self.optimizer or "Ftrl", rate)
 
@@ -121,7 +120,7 @@ def _v1_linear_model_fn(head: Any, linear: Linear, partitioner: Any) -> ModelFn:
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         check_features(features)
-        # All in one scope, which begins the names of summaries and slots, unlike in V2.
+        # All in one scope, with which the names of summaries and slots begin, unlike in V2.
         with v1.variable_scope("linear", partitioner=input_partitioner(config, partitioner)):
             logits, variables = linear.logits(features, head.logits_dimension)
             summarize_weights(variables, head.logits_dimension)
@@ -176,7 +175,7 @@ class LinearClassifier(Estimator):
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
 
@@ -190,7 +189,11 @@ class LinearClassifier(Estimator):
 
 
 class LinearRegressor(Estimator):
-    """Predicts numbers for each row by a linear model; mirrors `tf.estimator.LinearRegressor`."""
+    """Predicts numbers for each row by a linear model; mirrors `tf.estimator.LinearRegressor`.
+
+    Arguments are those of `LinearClassifier`, with `label_dimension`, the numbers in the label of a
+    row, 1 by default, instead of `n_classes` and `label_vocabulary`.
+    """
 
     def __init__(
         self,
@@ -204,23 +207,6 @@ class LinearRegressor(Estimator):
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments of a regressor.
-
-        Args:
-            feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            label_dimension: Numbers in the label of a row. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
-                one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
-            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
-            sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
-
-        Raises:
-            ValueError: If an argument is invalid, such as `label_dimension` below 1.
-        """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         linear = Linear(feature_columns, optimizer, sparse_combiner)
         model_fn = _linear_model_fn(head, linear)
@@ -229,6 +215,9 @@ class LinearRegressor(Estimator):
 
 class LinearEstimator(Estimator):
     """A linear model with your own head; mirrors `tf.estimator.LinearEstimator`.
+
+    Arguments are those of `LinearClassifier`, with `head`, a `Head`, which defines loss, metrics,
+    predictions and signatures, instead of those about labels and their loss.
 
     Examples:
         Counts, whose logarithm is linear:
@@ -257,22 +246,6 @@ class LinearEstimator(Estimator):
         sparse_combiner: str = "sum",
         warm_start_from: Any = None,
     ) -> None:
-        """Checks the arguments of an estimator with a head.
-
-        Args:
-            head: A `Head`, which defines loss, metrics, predictions and signatures.
-            feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
-                one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
-
-        Raises:
-            ValueError: If an argument is invalid.
-            AttributeError: If `head` is not a head.
-        """
         linear = Linear(feature_columns, optimizer, sparse_combiner)
         model_fn = _linear_model_fn(head, linear)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

@@ -1,4 +1,4 @@
-"""Exports trained models; mirrors `tf.estimator.export`, and adds host signatures."""
+"""Exports trained models; mirrors `tf.estimator.export`, and adds signatures for hosts."""
 
 from tfx_tpu_trainer.estimator.export._outputs import (
     ClassificationOutput,

@@ -1,9 +1,10 @@
-"""One metagraph of a SavedModel, built and not yet written: its tags, its saver, its signatures.
+"""A metagraph of a SavedModel before it is written: its tags, its saver, its signatures.
 
-Those for CPU hosts, of serving, training and evaluation, are built here: model_fn unchanged, without sums over cores.
+This module builds those for CPU hosts, for serving, training and evaluation: model_fn unchanged, without sums over
+cores.
 
-Each export output becomes one signature for each set of receiver tensors that a request may feed.
-A loader or a server asks for a metagraph by its tags:
+Each export output becomes one signature for each set of receiver tensors that a request may feed. A loader or a server
+selects a metagraph by its tags:
 
 | metagraph | tags |
 |---|---|
@@ -25,7 +26,7 @@ from tfx_tpu_trainer.estimator._engine import tracing
 from tfx_tpu_trainer.estimator._engine.checkpointing import savers
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._engine.graph_nodes import tensor_names, upstream
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import (
     DEFAULT_SIGNATURE,
     EvalOutput,
@@ -163,8 +164,8 @@ def build_signature_defs(
 ) -> dict[str, Any]:
     """Returns the signatures that TensorFlow Serving can serve.
 
-    One that it cannot is left out, and the log says why: a classification that is not fed by one
-    string tensor, an output that needs a placeholder which the signature does not feed.
+    Others are left out with a log line that gives the reason: a classification that is not fed by one string tensor, an
+    output that needs a placeholder which the signature does not feed.
     """
     included: dict[str, Any] = {}
     excluded: dict[str, str] = {}
@@ -216,7 +217,7 @@ def _signature(
     names = [name for info in signature.outputs.values() for name in tensor_names(info)]
     _check_fed(receiver_tensors.values(), map(graph.get_tensor_by_name, names))
     if serving_only and not v1.saved_model.is_valid_signature(signature):
-        raise ValueError(f"TensorFlow Serving does not take such a signature: {signature}")
+        raise ValueError(f"TensorFlow Serving rejects this signature: {signature}")
     return signature
 
 
@@ -331,8 +332,8 @@ def with_outputs(
 ) -> dict[str, HostSignature]:
     """Computes the default signature's outputs behind the inputs of each `HostPrediction`.
 
-    The nodes between the replaced tensors and the outputs are copied in the default graph, so
-    that the default signature itself stays as it is, and as fast.
+    The nodes between the replaced tensors and the outputs are copied in the default graph, so the default
+    signature itself stays unchanged, and as fast.
     """
     default, graph = signature_defs.get(DEFAULT_SIGNATURE), v1.get_default_graph()
     outputs = {}
@@ -360,21 +361,21 @@ def _copied(
         alone=True,
     )
     for copy, original in zip(copies, outputs.values(), strict=True):
-        # Shape inference starts over and may find less, for instance after a py_function.
+        # Shape inference starts over and may find less, for example after a py_function.
         copy.set_shape(original.shape)
     return dict(zip(outputs, copies, strict=True))
 
 
 def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
-    """Returns a metagraph in which a sum over cores is what it is on one core: its addend.
+    """Returns a metagraph in which each sum over cores is replaced by its addend, its value on one core.
 
-    TensorFlow has no CPU kernel for `CrossReplicaSum`, so that a graph with one cannot even be
-    loaded: one of training with a `CrossShardOptimizer`, or one with batch norm over cores. A
-    core's number is 0: TensorFlow's kernel of `XlaReplicaId` would end the process that runs it.
+    TensorFlow has no CPU kernel for `CrossReplicaSum`, so a graph with one (a training with a
+    `CrossShardOptimizer`, or batch norm over cores) can't even be loaded. A core's number becomes 0, since TensorFlow's
+    kernel of `XlaReplicaId` would end the process.
     """
     if not reads_other_cores(meta_graph.graph.as_graph_def()):
         return meta_graph
-    # Through a MetaGraphDef, since ops in a graph can't be replaced. Collections travel with it: variables, tables,
+    # Through a MetaGraphDef, since ops in a graph can't be replaced. It includes the collections: variables, tables,
     # assets and the train op are found in the new graph by name.
     with meta_graph.graph.as_default():
         definition = v1.train.export_meta_graph(saver_def=meta_graph.saver.as_saver_def())

@@ -2,7 +2,7 @@
 
 A model_fn returns these in `export_outputs` of its spec, in mode `"infer"`. Each becomes one signature of the
 SavedModel, of the kind that TensorFlow Serving's Predict, Classify or Regress call takes. TensorFlow's own classes of
-the same names, which libraries import from where the original has them, are taken too.
+the same names, which libraries import from the original's modules, are accepted, too.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ class ExportOutput(abc.ABC):
         """
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> ExportOutput:
-        """Returns a copy of this output with `fn(tensor)` in the place of every tensor.
+        """Returns a copy of this output with `fn(tensor)` in place of each tensor.
 
-        The exporter needs it to put what leaves the TPU call in the place of what model_fn made
-        inside of it.
+        The exporter uses it to replace the tensors that model_fn made inside the TPU call by those that leave it.
 
         Args:
             fn: Called once for every tensor, in a fixed order.
@@ -66,17 +65,17 @@ class ExportOutput(abc.ABC):
 
 
 class PredictOutput(ExportOutput):
-    """Named tensors of any type: what TensorFlow Serving's Predict call answers with."""
+    """Named tensors of any type: the response of TensorFlow Serving's Predict call."""
 
     def __init__(self, outputs: Any) -> None:
         """Checks the tensors and names them.
 
         Args:
-            outputs: A tensor, which is then called `output`, or a dict of str to tensor. A tuple
-                of strings is taken as a key too, joined by `/`, as heads of several heads do.
+            outputs: A tensor, which is then called `output`, or a dict of str to tensor. A key may also be a tuple of
+                strings, which is joined by `/`, as in heads of several heads.
 
         Raises:
-            ValueError: If a key is not a string, or a value no tensor.
+            ValueError: If a key is not a string, or a value is not a tensor.
         """
         self._outputs = named_tensors(outputs, SINGLE_OUTPUT_NAME, label="Prediction")
 
@@ -90,16 +89,15 @@ class PredictOutput(ExportOutput):
         return v1.saved_model.predict_signature_def(dict(receiver_tensors), self._outputs)
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> PredictOutput:
-        """Returns a copy with `fn(tensor)` in the place of every tensor."""
+        """Returns a copy with `fn(tensor)` in place of each tensor."""
         return PredictOutput({name: fn(tensor) for name, tensor in self._outputs.items()})
 
 
 class ClassificationOutput(ExportOutput):
-    """Classes, their scores, or both: what TensorFlow Serving's Classify call answers with.
+    """Classes, their scores, or both: the response of TensorFlow Serving's Classify call.
 
-    With classes alone they are the best ones, best first. With scores alone there is one score
-    for every class, in the order of the class ids. With both, a score belongs to the class at its
-    place.
+    Classes alone are the best ones, best first. Scores alone are one for each class, in the order of the class ids.
+    With both, a score belongs to the class at the same position.
     """
 
     def __init__(self, scores: tf.Tensor | None = None, classes: tf.Tensor | None = None) -> None:
@@ -147,7 +145,7 @@ class ClassificationOutput(ExportOutput):
         return v1.saved_model.classification_signature_def(examples, self._classes, self._scores)
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> ClassificationOutput:
-        """Returns a copy with `fn(tensor)` in the place of every tensor; what is `None` stays so."""
+        """Returns a copy with `fn(tensor)` in place of each tensor; `None` stays."""
         return ClassificationOutput(
             scores=None if self._scores is None else fn(self._scores),
             classes=None if self._classes is None else fn(self._classes),
@@ -155,7 +153,7 @@ class ClassificationOutput(ExportOutput):
 
 
 class RegressionOutput(ExportOutput):
-    """One value a row: what TensorFlow Serving's Regress call answers with."""
+    """One value per row: the response of TensorFlow Serving's Regress call."""
 
     def __init__(self, value: tf.Tensor) -> None:
         """Checks the tensor.
@@ -185,16 +183,15 @@ class RegressionOutput(ExportOutput):
         return v1.saved_model.regression_signature_def(examples, self._value)
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> RegressionOutput:
-        """Returns a copy with `fn(tensor)` in the place of the values."""
+        """Returns a copy with `fn(tensor)` in place of the values."""
         return RegressionOutput(fn(self._value))
 
 
 class _SupervisedOutput(ExportOutput):
     """Loss, metrics and predictions under one signature.
 
-    The names say what is what: `loss`, `predictions/<name>`, `metrics/<name>/value` and
-    `metrics/<name>/update_op`. A name that begins like its group already is left as it is, and a
-    lone tensor has the name of the group.
+    The outputs are named `loss`, `predictions/<name>`, `metrics/<name>/value` and `metrics/<name>/update_op`. A name
+    that already begins with its group stays, and a single tensor has the name of the group.
     """
 
     LOSS_NAME: ClassVar[str] = _LOSS
@@ -237,13 +234,13 @@ class _SupervisedOutput(ExportOutput):
 
 
 class TrainOutput(_SupervisedOutput):
-    """What a graph of training exports."""
+    """The export output of a graph for training."""
 
     method_name = "tensorflow/supervised/training"
 
 
 class EvalOutput(_SupervisedOutput):
-    """What a graph of evaluation exports."""
+    """The export output of a graph for evaluation."""
 
     method_name = "tensorflow/supervised/eval"
 
@@ -342,7 +339,7 @@ def _named_metrics(metrics: Any) -> dict[str, tf.Tensor]:
 
 
 def _as_tensor(update: Any) -> tf.Tensor:
-    """Returns a tensor that runs an update, since a signature holds tensors only."""
+    """Returns a tensor that runs an update, since a signature holds only tensors."""
     if isinstance(update, tf.Tensor):
         return update
     with tf.control_dependencies([update]):

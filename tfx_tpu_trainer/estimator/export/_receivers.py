@@ -1,4 +1,4 @@
-"""Defines what a serving_input_receiver_fn returns, and makes such functions."""
+"""Defines the results of a serving_input_receiver_fn, and makes such functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 SINGLE_FEATURE_NAME = "feature"
 SINGLE_LABEL_NAME = "label"
 SINGLE_RECEIVER_NAME = "input"
-"""The name of a receiver tensor that is given without one."""
+"""The name of a receiver tensor without one."""
 
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
@@ -22,8 +22,8 @@ _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 class HostSignature:
     """An additional predict signature of the host's graph, independent of model_fn.
 
-    It is written into the metagraph tagged `serve` only. `TpuTrainer` uses it for
-    `transform_features`, through which the stock Evaluator gets at transformed labels.
+    It is written only into the metagraph tagged `serve`. `TpuTrainer` uses it for `transform_features`, from which the
+    stock Evaluator gets transformed labels.
 
     Attributes:
         inputs: Input name -> tensor to feed.
@@ -36,16 +36,15 @@ class HostSignature:
 
 @dataclasses.dataclass(frozen=True)
 class HostPrediction:
-    """A further way to the model's default predictions, in the metagraph tagged `serve` only.
+    """Another way to the model's default predictions, only in the metagraph tagged `serve`.
 
-    What the model computes is computed once more, from other tensors of the receiver: for
-    `predict_raw`, from values that a request names one by one instead of packing them into a
-    tf.Example. Variables and tables are those of the other signatures.
+    The model's computation is repeated on other tensors of the receiver: for `predict_raw`, on values that a request
+    names one by one instead of packing them into a tf.Example. Variables and tables are those of the other signatures.
 
     Attributes:
         inputs: Input name -> tensor to feed.
-        replaced: Name of a tensor that the features are computed from -> the tensor, made of the
-            inputs, that takes its place.
+        replaced: Name of a tensor from which the features are computed -> the tensor, made from the inputs, that
+            replaces it.
     """
 
     inputs: Mapping[str, tf.Tensor]
@@ -82,11 +81,10 @@ class ServingInputReceiver(_ServingFields):
     Attributes:
         features: Feature name (str or int) -> tensor.
         receiver_tensors: Input name -> tensor to feed.
-        receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
-        host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. A function
-            that returns them spares the metagraph for TPU hosts their ops: it is called in the
-            receiver's graph, for the host's alone. Ours: not one of the tuple's fields, so that
-            unpacking gives the original's three.
+        receiver_tensors_alternatives: Alternative's name -> a dict like `receiver_tensors`, or `None`.
+        host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. A function that returns them
+            keeps their ops out of the metagraph for TPU hosts: it is called in the receiver's graph, only for the
+            host's. Ours: not one of the tuple's fields, so unpacking gives the original's three.
     """
 
     host_signatures: HostSignatures | Callable[[], HostSignatures] | None = None
@@ -99,7 +97,7 @@ class ServingInputReceiver(_ServingFields):
         *,
         host_signatures: HostSignatures | Callable[[], HostSignatures] | None = None,
     ) -> ServingInputReceiver:
-        """Checks the tensors and names lone ones."""
+        """Checks the tensors and names single ones."""
         self = super().__new__(
             cls,
             features=name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True),
@@ -111,12 +109,12 @@ class ServingInputReceiver(_ServingFields):
 
 
 class TensorServingInputReceiver(_ServingFields):
-    """One bare tensor for a model_fn that takes no dict, and the tensors that a request feeds.
+    """A single tensor for a model_fn that takes no dict, and the tensors that a request feeds.
 
     Attributes:
-        features: The tensor, as it is handed to model_fn.
+        features: The tensor that model_fn gets.
         receiver_tensors: Input name -> tensor to feed.
-        receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
+        receiver_tensors_alternatives: Alternative's name -> a dict like `receiver_tensors`, or `None`.
     """
 
     __slots__ = ()
@@ -127,7 +125,7 @@ class TensorServingInputReceiver(_ServingFields):
         receiver_tensors: Any,
         receiver_tensors_alternatives: Mapping[str, Any] | None = None,
     ) -> TensorServingInputReceiver:
-        """Checks the tensors and names lone receiver tensors."""
+        """Checks the tensors and names single receiver tensors."""
         if features is None:
             raise ValueError("features must be defined. Give the tensor that model_fn takes.")
         _check_tensor(features, "feature")
@@ -143,7 +141,7 @@ class UnsupervisedInputReceiver(ServingInputReceiver):
     """Features without labels, for exports of the train or eval graph."""
 
     def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
-        """Checks the tensors and names lone ones, as `ServingInputReceiver` does."""
+        """Checks the tensors and names single ones, like `ServingInputReceiver`."""
         return cast(UnsupervisedInputReceiver, super().__new__(cls, features, receiver_tensors))
 
 
@@ -157,15 +155,15 @@ class SupervisedInputReceiver(_SupervisedFields):
     """Features and labels, for exports of the train or eval graph.
 
     Attributes:
-        features: A dict of str or int to tensor, or a bare tensor, as given.
-        labels: The same of labels.
+        features: A dict of str or int to tensor, or a single tensor, as given.
+        labels: The labels, in the same form.
         receiver_tensors: Input name -> tensor to feed.
     """
 
     __slots__ = ()
 
     def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
-        """Checks the tensors; features and labels are handed to model_fn as they are given."""
+        """Checks the tensors; model_fn gets features and labels unchanged."""
         name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True)
         name_tensors(labels, "label", SINGLE_LABEL_NAME, allow_int_keys=True)
         return super().__new__(
@@ -242,7 +240,7 @@ def _wraps_a_tensor(value: Any) -> bool:
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Makes a receiver function for serialised `tf.Example`s, fed under the name `examples`.
+    """Makes a receiver function for serialized `tf.Example`s, fed under the name `examples`.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import export
@@ -256,7 +254,7 @@ def build_parsing_serving_input_receiver_fn(
         (['examples'], [None, 1])
 
     Args:
-        feature_spec: Feature name -> how `tf.io.parse_example` reads it.
+        feature_spec: Feature name -> its type for `tf.io.parse_example`.
         default_batch_size: Rows of a request. Defaults to `None`, any number.
 
     Returns:
@@ -274,7 +272,7 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Makes a receiver function whose features are fed as they are.
+    """Makes a receiver function whose features are fed without parsing.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import export
@@ -307,7 +305,7 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Makes a receiver function whose features and labels are fed as they are.
+    """Makes a receiver function whose features and labels are fed without parsing.
 
     Args:
         features: A tensor, fed under the name `input`, or a dict of str to tensor.
@@ -349,13 +347,13 @@ def build_raw_supervised_input_receiver_fn(
 def build_supervised_input_receiver_fn_from_input_fn(
     input_fn: Callable[..., Any], **input_fn_args: Any
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Makes a receiver function that takes what an input_fn returns.
+    """Makes a receiver function from an input_fn's result.
 
-    input_fn is called once, in a separate graph, for its types and shapes only.
+    input_fn is called once, in a separate graph, only for its types and shapes.
 
     Args:
-        input_fn: Returns a `tf.data.Dataset` of (features, labels), or such a pair of tensors.
-        **input_fn_args: Handed to `input_fn`.
+        input_fn: Returns a `tf.data.Dataset` of (features, labels), or a pair of tensors.
+        **input_fn_args: Passed to `input_fn`.
 
     Returns:
         A function without arguments, for an export of the train or eval graph.

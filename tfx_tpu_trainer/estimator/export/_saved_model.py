@@ -20,7 +20,7 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.restored_variables import (
     restored_by,
 )
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._meta_graph import (
     MetaGraph,
     ModelCall,
@@ -37,8 +37,8 @@ _logger = tf.get_logger()
 ASSETS_EXTRA_FOLDER = "assets.extra"
 
 MAX_ATTEMPTS = 10
-# A server takes a version with one of these files for complete. On an object store, files appear one by one, so that
-# these are moved last.
+# A server considers a version with one of these files complete. On an object store, files appear one by one, so these
+# are moved last.
 _LAST = ("saved_model.pb", "saved_model.pbtxt")
 
 # In this order: the first graph saves the variables, and only the training's has the optimizer's slots.
@@ -107,12 +107,11 @@ def export_meta_graphs(
     as_text: bool = False,
     strip_default_attrs: bool = True,
 ) -> bytes:
-    """Exports metagraphs with the variables of a checkpoint, which they are compared with first.
+    """Exports metagraphs with the variables of a checkpoint, after comparing them with it.
 
-    The variables are written once, with the first graph, and on any machine: no op of a TPU is run,
-    or even placed.
+    The variables are written once, with the first graph, on any machine: no TPU op is run, or even placed.
     """
-    # The graph for TPUs restores what the first graph saved, so that comparing the two suffices.
+    # The graph for TPUs restores what the first graph saved, so comparing the two suffices.
     for meta_graph in meta_graphs:
         if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
             check_variables_in_checkpoint(meta_graph, checkpoint_path)
@@ -273,11 +272,11 @@ def _copy_assets_extra(assets_extra: Mapping[str, str], folder: str) -> None:
 
 @contextlib.contextmanager
 def version_folder(base: str) -> Iterator[tuple[str, str]]:
-    """Reserves the next version under a folder, and puts it in place when all has been written.
+    """Reserves the next version in a folder, and moves it to its place when everything is written.
 
-    A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`,
-    which TensorFlow Serving ignores, and which is renamed at the end. If the body raises, the
-    sibling is removed. If the process is killed, it stays and does no harm.
+    A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`, which TensorFlow Serving
+    ignores, and which is renamed at the end. If the block raises, the sibling is removed. If the process is killed, it
+    stays and does no harm.
     """
     check_can_be_opened("export_dir_base", base)
     with write_errors_explained(base):
@@ -294,7 +293,7 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def write_errors_explained(base: str) -> Iterator[None]:
-    """Adds the place to a write error, since TensorFlow may report only a file name, or less."""
+    """Adds the path to a write error, since TensorFlow may report only a file name, or less."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
@@ -325,7 +324,7 @@ def _reserve(base: str) -> tuple[str, str]:
 
 
 def _make_new(path: str) -> bool:
-    """Makes a folder; returns whether it is new, so that two exporters never share one."""
+    """Makes a folder; returns whether it is new, so two exporters never share one."""
     if tf.io.gfile.exists(path):
         return False
     try:
@@ -338,8 +337,8 @@ def _make_new(path: str) -> bool:
 def reason_of(error: Exception) -> str:
     """Returns an error's message in one line.
 
-    An error of a graph quotes all Python frames in which the op was made, on indented lines; here
-    those are the exporter's own.
+    An error of a graph quotes all Python frames in which the op was made, on indented lines; here those are only the
+    exporter's.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     # A session's error has its frames first, then "Node: '...'", then the reason.
@@ -377,7 +376,7 @@ def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: 
 def check_variables_in_checkpoint(meta_graph: MetaGraph, checkpoint_path: str) -> None:
     """Checks that a checkpoint has every variable that a metagraph restores, in its shape.
 
-    Restoring would not notice another shape: a resource variable takes what it is given.
+    Restoring would not notice another shape: a resource variable accepts any.
     """
     misfit = find_misfit(checkpoint_path, restored_variables(meta_graph))
     if misfit is not None:

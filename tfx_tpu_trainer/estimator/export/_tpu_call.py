@@ -28,21 +28,19 @@ def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[tf.Tensor] = (
 def call_partitioned(build: Callable[[], Any]) -> Any:
     """Builds a function and calls it once from the default graph, on a TPU core of the host.
 
-    `TPUPartitionedCall` runs the function on the core which `TPUOrdinalSelector` names: calls go
-    round the cores of the host. Variables are made in the default graph, not in the function, so
-    that they are saved and restored as those of any graph.
-
-    Nothing here needs a TPU; running the result does.
+    `TPUPartitionedCall` runs the function on the core that `TPUOrdinalSelector` selects: calls take turns on the host's
+    cores. Variables are made in the default graph instead of in the function, so they are saved and restored like
+    those of any graph. Only running the result needs a TPU.
     """
-    # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list: `structure` takes the
-    # nesting out of the function's trace.
+    # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list: `structure` keeps the
+    # nesting of the traced function.
     structure: Any = None
 
     def tpu_program() -> list[tf.Tensor]:
         nonlocal structure
         with v1.variable_creator_scope(_make_variable_outside), _nesting_explained():
             built = build()
-        # Unused ops, as TF-Hub leaves behind, never run, but XLA would refuse to compile some of them. Pruning removes
+        # Unused ops, such as TF-Hub's, never run, but XLA can't compile some of them. Pruning removes
         # their mark of the TPU program.
         tf_private.prune_unconnected_ops(v1.get_default_graph())
         tensors = [value for value in tf.nest.flatten(built) if isinstance(value, tf.Tensor)]
@@ -87,15 +85,15 @@ def _nesting_explained() -> Iterator[None]:
 def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
     """Makes a variable in the graph around the function.
 
-    `next_creator` is left aside: it is that of tf.function, which makes variables of its own kind
-    in the function's graph. The creators of the outer graph are asked instead.
+    `next_creator` is not used: it is tf.function's, which makes its own kind of variables in the function's graph. The
+    creators of the outer graph are used instead.
     """
     del next_creator
     kwargs.pop("experimental_enable_variable_lifting", None)
     initial_value = kwargs.get("initial_value")
     if isinstance(initial_value, tf.Tensor):
-        # A tensor of the function's graph can't initialize a variable outside it. It need not: an exported variable is
-        # restored from the checkpoint.
+        # A tensor of the function's graph can't initialize a variable outside it, and does not have to: such a variable
+        # is restored from the checkpoint.
         shape, dtype = initial_value.shape, kwargs.get("dtype") or initial_value.dtype
         kwargs["initial_value"] = lambda: tf.zeros(shape, dtype)
     # Leaves all functions being traced, down to the export's own graph.
@@ -111,8 +109,8 @@ def runs_on_tpu(graph: tf.Graph) -> bool:
 def check_runs_on_tpu(graph: tf.Graph) -> None:
     """Checks the ops that a graph put on the TPU.
 
-    Strings, tables, datasets and Python functions are found here. Whether the TPU's compiler takes
-    all other ops can only be known by compiling.
+    Strings, tables, datasets and Python functions are found here. For all other ops, only compiling shows whether the
+    TPU's compiler takes them.
     """
     definition = graph.as_graph_def()
     functions = functions_of(definition.library)
@@ -209,7 +207,7 @@ def call_in_batches(
 ) -> Any:
     """Calls a function of tensors from the default graph, through a `BatchFunction` op.
 
-    The op belongs to the model: it batches whatever server loads it.
+    The op belongs to the model, so it batches in any server.
     """
     if config is None:
         return function(*inputs)
@@ -227,7 +225,7 @@ def call_in_batches(
     results = tf.nondifferentiable_batch_function(**config._asdict(), autograph=False)(in_batch)(
         *inputs
     )
-    # The op itself has no shapes. Its rows are a request's, not a batch's.
+    # The op itself has no shapes. Its rows are those of a request instead of a batch.
     for result, inside in zip(tf.nest.flatten(results), made_inside, strict=True):
         result.set_shape(tf.TensorShape([None]).concatenate(inside.shape[1:]))
     return results

@@ -1,8 +1,8 @@
 """Builds the metagraph for TPU hosts, tagged `serve` and `tpu`: model_fn behind a TPU call, or rewritten as a whole.
 
-Version 1 of the export's API puts all of model_fn on the TPU. Version 2 leaves it to model_fn which part of it runs
-there, and whether the rows of several requests are combined before. model_fn finds `params["use_tpu"]` True while the
-graph for TPUs is built, and False in the graph for CPUs, where it does without these functions:
+Version 1 of the export's API puts all of model_fn on the TPU. In version 2, model_fn decides which part of it runs
+there, and whether the rows of several requests are combined before. `params["use_tpu"]` is True while the graph for
+TPUs is built, and False in the graph for CPUs, where model_fn does not use these functions:
 
 ```python
 def model_fn(features, labels, mode, params):
@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import _user_calls
 from tfx_tpu_trainer.estimator._engine import tf_private, tracing
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._meta_graph import (
     TPU_TAGS,
     MetaGraph,
@@ -123,19 +123,19 @@ def rewrite_model(
 ) -> RewrittenModel:
     """Calls a model inside a TPU computation, which the default graph calls.
 
-    A feature that the model passes through untouched never goes in: strings may pass, which a TPU
-    cannot hold.
+    A feature that the model only passes on never enters the computation, so it may be a string, which a TPU can't
+    hold.
     """
     # model_fn makes its export outputs inside of the computation, but a signature must fetch
-    # tensors of the default graph. So three maps follow each tensor of an output across the wall:
+    # tensors of the default graph. So three maps follow each tensor of an output out of the computation:
     #   stays_outside: a feature, or any other tensor of the host's graph -> itself outside;
-    #   leaving: what the TPU computes, in the order in which the computation returns it;
+    #   leaving: the TPU's results, in the order in which the computation returns it;
     #   come_out: both, once the call was made -> the tensor of the default graph.
-    # Invariant: `note` has seen each tensor of each output, so that `outside` finds all of them.
+    # Invariant: `note` has seen each tensor of each output, so `outside` finds all of them.
     # Example: outputs {"id": features["id"], "score": s} -> only s is returned by the TPU call,
     # and the string "id" is fetched where the request was parsed.
-    # In a batch the inner features are slices that the batching op made: each stands for the
-    # request's own feature, which is why call_on_batch fills stays_outside before model_fn runs.
+    # In a batch the inner features are slices that the batching op made. call_on_batch maps each to
+    # the request's own feature, by filling stays_outside before model_fn runs.
     host_graph = v1.get_default_graph()
     stays_outside: dict[Any, tf.Tensor] = {}
     leaving: dict[Any, tf.Tensor] = {}
@@ -198,12 +198,12 @@ def call_computation(
 
     Args:
         computation_inputs: A tensor, or a dict or other structure of tensors.
-        computation: Takes the inputs in their structure; calls `tf.compat.v1.tpu.rewrite` for what
-            the TPU shall run, and returns tensors. Its other ops run on the host.
-        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
+        computation: Takes the inputs in their structure; calls `tf.compat.v1.tpu.rewrite` for the part that the TPU is
+            to run, and returns tensors. Its other ops run on the host.
+        batch_config: How the rows of several requests are combined. Defaults to `None`: they are not.
 
     Returns:
-        A list of tensors, also of a single one; a dict where the computation returns one.
+        A list of tensors, even for a single one; a dict if the computation returns one.
 
     Raises:
         ValueError: If it returns no tensor, or there are inputs that cannot be batched.
@@ -225,24 +225,24 @@ def inference_on_tpu(
     allowed_batch_sizes: Sequence[int] | None = None,
     max_enqueued_batches: int = 100,
 ) -> Any:
-    """Rewrites a computation for the TPU and calls it there, in batches if wanted.
+    """Rewrites a computation for the TPU and calls it there, in batches on request.
 
     Args:
         computation: Takes the inputs, one argument each, and returns tensors.
         inputs_to_tpu: Its inputs.
-        num_batch_threads: As of `BatchConfig`, like the others.
-        max_batch_size: Rows of a batch at most. `None` or 0: no batching, and the numbers around
-            it mean nothing.
+        num_batch_threads: As in `BatchConfig`, like the others.
+        max_batch_size: The most rows of a batch. With `None` or 0 there is no batching, and the other numbers have no
+            effect.
         batch_timeout_micros: See there.
         allowed_batch_sizes: See there. Defaults to `None`, batches are not padded.
         max_enqueued_batches: See there. Defaults to 100.
 
     Returns:
-        A list of tensors, also of a single one; a dict where the computation returns one.
+        A list of tensors, even for a single one; a dict if the computation returns one.
 
     Raises:
         NotImplementedError: If all of model_fn is rewritten already, by version 1.
-        ValueError: If it returns no tensor, or the numbers or inputs do not hold for batches.
+        ValueError: If it returns no tensor, or the numbers or inputs are not valid for batches.
     """
     batch_config = None
     if max_batch_size:
@@ -268,18 +268,18 @@ def model_fn_inference_on_tpu(
     params: Mapping[str, Any] | None = None,
     batch_config: BatchConfig | None = None,
 ) -> Any:
-    """Calls a whole model_fn on the TPU: what version 1 does, with batching if wanted.
+    """Calls a whole model_fn on the TPU, like version 1, in batches on request.
 
     Args:
         model_fn: Called once, in mode `"infer"`, inside of the TPU computation.
         features: A tensor or a structure of tensors.
-        labels: Handed to model_fn. Defaults to `None`.
-        config: Handed to model_fn. Defaults to `None`.
-        params: Handed to model_fn. Defaults to `None`, an empty dict.
-        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
+        labels: Passed to model_fn. Defaults to `None`.
+        config: Passed to model_fn. Defaults to `None`.
+        params: Passed to model_fn. Defaults to `None`, an empty dict.
+        batch_config: How the rows of several requests are combined. Defaults to `None`: they are not.
 
     Returns:
-        What model_fn returned, with predictions and export outputs that stand outside of the call.
+        The result of model_fn, with predictions and export outputs from outside the call.
 
     Raises:
         NotImplementedError: If all of the caller is rewritten already, by version 1.

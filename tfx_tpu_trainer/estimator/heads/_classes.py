@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator._argument_checks import as_items, holds
 from tfx_tpu_trainer.estimator._engine.tf_private import kept_outside
-from tfx_tpu_trainer.estimator._number_checks import as_items, holds
 from tfx_tpu_trainer.estimator.export._outputs import (
     ClassificationOutput,
     ExportOutput,
@@ -153,7 +153,7 @@ def class_ids(
     if labels.dtype != tf.string:
         raise ValueError(
             "Labels dtype should be string if there is a vocabulary. Instead got "
-            f"{labels.dtype}. Leave label_vocabulary out where labels are numbers."
+            f"{labels.dtype}. Leave label_vocabulary out if labels are numbers."
         )
     ids = list(range(len(vocabulary)))
     table = tf.lookup.StaticHashTable(

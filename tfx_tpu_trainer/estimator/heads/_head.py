@@ -7,15 +7,14 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1
 
 
 class MetricKeys:
-    """Names of metrics and summaries; a `%` stands for a threshold, class id or class name."""
+    """Names of metrics and summaries; a `%` is replaced by a threshold, class id or class name."""
 
     LOSS: Final = "loss"
     LOSS_MEAN: Final = "average_loss"
@@ -75,7 +74,7 @@ def check_head(head: Any, name: str = "head") -> None:
 class Head(abc.ABC):
     """The top of a model; mirrors `tf.estimator.Head`.
 
-    A head turns logits into predictions, a loss, metrics and signatures, so that a model_fn only makes the logits. One
+    A head turns logits into predictions, a loss, metrics and signatures, so a model_fn only makes the logits. One
     head serves any number of calls of model_fn. In a custom loop, `loss` and `metrics` work eagerly too.
 
     Example:
@@ -248,7 +247,7 @@ class Head(abc.ABC):
         """Returns the spec for a model_fn of a TPUEstimator.
 
         The arguments are those of `create_estimator_spec`. Metrics are a function and its tensors,
-        so that they measure the rows of all cores, and there are no summaries. An `optimizer` for
+        so they measure the rows of all cores, and there are no summaries. An `optimizer` for
         cores is a `CrossShardOptimizer`, or any optimizer inside `on_cores()`.
 
         Returns:

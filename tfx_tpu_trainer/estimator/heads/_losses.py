@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import argument_names, call_with, unexpected_arguments
+from tfx_tpu_trainer.estimator._user_calls import argument_names, call_with, unexpected_arguments
 
 v1 = tf.compat.v1
 
@@ -31,7 +31,7 @@ def check_reduction(reduction: Any, valid: Sequence[str] = _REDUCTIONS) -> str:
 
 def reduce_loss(losses: tf.Tensor, weights: tf.Tensor | None, reduction: str) -> tf.Tensor:
     """Sums weighted losses, or averages them over their number (not over the weights)."""
-    # A loss_fn may return any number type; as in the original, it is reduced as float32.
+    # A loss_fn may return any numeric type; as in the original, it is reduced as float32.
     weighted = tf.cast(losses, tf.float32)
     if weights is not None:
         weighted *= weights
@@ -63,7 +63,7 @@ def check_loss_fn(loss_fn: Callable[..., Any] | None) -> None:
 
 
 def takes_features(loss_fn: Callable[..., Any] | None) -> bool:
-    """Tells whether a loss function takes the features."""
+    """Returns whether a loss function takes the features."""
     return loss_fn is not None and "features" in argument_names(loss_fn)
 
 
@@ -126,7 +126,7 @@ class WeightColumn:
         feature = self._feature(features)
         with v1.name_scope(None, "weights"):
             weights = tf.cast(feature, tf.float32)
-            # A column adds an axis to a lone number of each row.
+            # A column adds an axis to single numbers.
             if weights.shape.rank == 1:
                 weights = tf.expand_dims(weights, -1)
             given, weights = weights, with_last_axis(weights, logits)
@@ -181,7 +181,7 @@ class WeightColumn:
         return feature
 
 
-# Number of a tensor's values that an error in a session shows.
+# How many of a tensor's values an error in a session shows.
 _SHOWN = 10
 
 
@@ -204,7 +204,7 @@ def required(
         return tf.identity(tensor)
 
 
-# All checks below work alike: a wrong static shape fails here, while the graph is made and the user's
+# All checks below work in the same way: a wrong static shape fails here, while the graph is made and the user's
 # line is on the stack; an unknown one becomes an assertion that the session runs before the tensor's
 # first use. Eagerly, shapes are always known.
 def check_logits(logits: Any, dimension: int) -> tf.Tensor:
@@ -229,7 +229,7 @@ def check_logits(logits: Any, dimension: int) -> tf.Tensor:
         if last != dimension:
             raise ValueError(
                 f"{message}, got {logits.shape}. Give the last layer {dimension} units, as "
-                "head.logits_dimension says."
+                "in head.logits_dimension."
             )
         return logits
 
@@ -270,7 +270,7 @@ def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.
     rank = labels.shape.rank
     if rank is not None and rank < 2:
         short = f"labels must have rank at least 2.  Received rank {rank}, shape {labels.shape}."
-        # The original's words differ between eager execution and graphs.
+        # The original's messages differ between eager execution and graphs.
         words = (short, message) if tf.executing_eagerly() else (message, short)
         raise ValueError(" ".join(words))
     if rank is not None and labels.shape[-1] not in (None, dimension):
@@ -279,7 +279,7 @@ def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.
             f"{labels.shape[-1]}, of labels of shape {labels.shape}. Suggested Fix: If your "
             "classifier expects one-hot encoding label, check your n_classes argument to the "
             "estimator and/or the shape of your label. Otherwise, check the shape of your label: "
-            "class ids have one column, however many classes there are."
+            "class ids have one column, for any number of classes."
         )
     expected = logits.shape[:-1].concatenate(dimension)
     if not labels.shape.is_compatible_with(expected):

@@ -27,7 +27,7 @@ class MeasuredBatch:
 
     # The loss of each row, before weights, [D0, ... DN, dimension].
     losses: tf.Tensor
-    # Of a shape that broadcasts to `losses`.
+    # A shape that broadcasts to `losses`.
     weights: tf.Tensor | None
     # As the loss takes them.
     labels: tf.Tensor
@@ -57,12 +57,12 @@ class Measure:
 
     def keras(self) -> Any:
         """Makes a Keras metric."""
-        # Keras 2's metrics, which a graph can update, whatever `tf.keras` is; the import takes a second.
+        # Keras 2's metrics, which a graph can update, whichever Keras `tf.keras` is; the import takes a second.
         from tf_keras import metrics
 
         return _KERAS[self.kind](metrics, self.threshold, scope_name(self.key))
 
-    # Keras's metrics branch on no tensor, so converting their code would waste seconds.
+    # Keras's metrics don't branch on tensors, so converting their code would waste seconds.
     @tf.autograph.experimental.do_not_convert
     def update(self, metric: Any, seen: MeasuredBatch) -> None:
         """Updates a metric from `keras` with a batch."""
@@ -92,7 +92,7 @@ def scope_name(key: str) -> str:
 
 
 def _weights_of(measure: Measure, seen: MeasuredBatch) -> tf.Tensor | None:
-    # Regularization is the model's, not a row's.
+    # Regularization belongs to the model, not to a row.
     return None if measure.kind == "regularization" else seen.weights
 
 

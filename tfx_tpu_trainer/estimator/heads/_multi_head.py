@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._number_checks import as_items, check_is_number
+from tfx_tpu_trainer.estimator._argument_checks import as_items, check_is_number
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput
 from tfx_tpu_trainer.estimator.heads import _losses
 from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys, SignatureKeys, check_head

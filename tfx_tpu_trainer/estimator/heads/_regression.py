@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._number_checks import holds
+from tfx_tpu_trainer.estimator._argument_checks import holds
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput, RegressionOutput
 from tfx_tpu_trainer.estimator.heads import _classes, _losses
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
@@ -84,7 +84,7 @@ class RegressionHead(SingleHead):
         return self._label_dimension
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        """Returns predictions and, where a function made them, logits; see `Head.predictions`."""
+        """Returns predictions and, if a function makes them, logits; see `Head.predictions`."""
         logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
             if self._inverse_link_fn is None:

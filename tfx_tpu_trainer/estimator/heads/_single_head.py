@@ -1,4 +1,4 @@
-"""Bases of the heads: from logits to a spec, and the parts that heads of one objective share."""
+"""Base classes of the heads: they make specs from logits, and have the shared parts of heads of one objective."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput
 from tfx_tpu_trainer.estimator.heads import _losses
 from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys
@@ -100,8 +100,8 @@ class BuiltInHead(Head):
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
         """Returns the metrics of a TPUEstimatorSpec: a function and its tensors."""
-        # On cores, the function is called on the host with the concatenated tensors of all cores, so it
-        # may use no other tensor.
+        # On cores, the function is called on the host with the concatenated tensors of all cores, so it must use no
+        # other tensor.
         tensors = {"logits": logits, "labels": labels}
         needed = self._features_of_metrics(features)
         if needed:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import is_on_cores
 from tfx_tpu_trainer.estimator.heads import _losses
 
 v1 = tf.compat.v1
@@ -52,7 +52,7 @@ def minimize(
 
 
 # A Keras optimizer counts its steps in `iterations`, a variable that it makes at the first read. As in
-# the original, the global step becomes that variable, so that a checkpoint has one count and Adam's
+# the original, the global step becomes that variable, so a checkpoint has one count and Adam's
 # bias correction continues after a restart. An optimizer that already has its own, because a program
 # read `iterations`, keeps it, and the global step is raised separately.
 def _has_own_count(optimizer: Any, global_step: tf.Variable) -> bool:
@@ -62,7 +62,7 @@ def _has_own_count(optimizer: Any, global_step: tf.Variable) -> bool:
     except RuntimeError:
         return optimizer.iterations is not global_step
     except AttributeError:
-        # Keras 3's can't be set, so a `get_updates` of it must raise the global step itself.
+        # Keras 3's can't be set, so its `get_updates` must raise the global step itself.
         return False
     return False
 
@@ -145,7 +145,7 @@ def _for_cores(optimizer: v1.train.Optimizer, loss_reduction: str) -> v1.train.O
 
 def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
     """Returns the loss for a Keras optimizer, which sums gradients over a strategy's replicas."""
-    # On cores the loss stays as it is: a CrossShardOptimizer divides the gradients.
+    # On cores the loss stays unchanged: a CrossShardOptimizer divides the gradients.
     replicas = 1 if is_on_cores() else tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1 and loss_reduction == _losses.SUM_OVER_BATCH_SIZE:
         return loss / replicas
@@ -222,7 +222,7 @@ def _own(optimizer: Any) -> Any:
 
 
 def makes_its_updates(optimizer: Any) -> bool:
-    """Tells whether an optimizer's class has its own `get_updates`, which heads call for a step."""
+    """Returns whether an optimizer's class has its own `get_updates`, which heads call for a step."""
     from tf_keras.optimizers import legacy
 
     own = getattr(type(optimizer), "get_updates", None)
@@ -289,8 +289,8 @@ def _of_this_graph(optimizer: Any) -> Any:
     """Returns an optimizer without variables, or one whose variables are of the default graph."""
     from tf_keras.optimizers import legacy
 
-    # The base's `weights`: a subclass's may read `iterations`, and so make the variable that the
-    # global step is to replace.
+    # Not the subclass's `weights`, which may read `iterations`, and so make the variable that the global
+    # step must replace.
     variables = legacy.Optimizer.weights.fget(optimizer)
     if not variables:
         fresh = copy.copy(optimizer)
@@ -309,7 +309,7 @@ def _of_this_graph(optimizer: Any) -> Any:
 
 
 def _is_todays_keras(optimizer: Any) -> bool:
-    """Tells whether an optimizer is of Keras 3, or of Keras 2.11 and later."""
+    """Returns whether an optimizer is of Keras 3, or of Keras 2.11 and later."""
     for name in ("keras", "tf_keras"):
         optimizers = getattr(sys.modules.get(name), "optimizers", None)
         if optimizers is not None and isinstance(optimizer, optimizers.Optimizer):

@@ -32,7 +32,7 @@ class _V1Head(SingleHead):
     """The differences that all V1 heads share."""
 
     def __init__(self, *arguments: Any, loss_reduction: str = SUM, **named: Any) -> None:
-        """Takes the arguments of the head of `tf.estimator`, `loss_reduction` only by name."""
+        """Takes the arguments of the head of `tf.estimator`; `loss_reduction` by keyword only."""
         super().__init__(*arguments, loss_reduction=loss_reduction, **named)
 
     def _check_loss_reduction(self, reduction: Any) -> str:

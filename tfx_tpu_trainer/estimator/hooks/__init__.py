@@ -1,4 +1,4 @@
-"""Hooks of the Estimator's own: early stopping, evaluation during training."""
+"""The Estimator's own hooks: early stopping, and evaluation during training."""
 
 from tfx_tpu_trainer.estimator.hooks._checkpoint_input_pipeline import CheckpointInputPipelineHook
 from tfx_tpu_trainer.estimator.hooks._evaluations import InMemoryEvaluatorHook, read_eval_metrics

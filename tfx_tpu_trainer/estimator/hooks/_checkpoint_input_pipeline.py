@@ -16,9 +16,9 @@ _POLICIES = ("warn", "ignore", "fail")
 class CheckpointInputPipelineHook(v1.train.SessionRunHook):
     """Saves the input's position as often as checkpoints; mirrors `tf.data.experimental`'s hook.
 
-    Each session resumes from the latest position, whatever the step of its checkpoint is. So a training that was killed
+    Each session resumes from the latest position, even if that is not its checkpoint's. So a training that was killed
     between a position and its checkpoint, or continued without the hook, reads other rows than an uninterrupted one.
-    `RunConfig(save_input_position=True)` has no such gaps.
+    `RunConfig(save_input_position=True)` has no gaps.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor
@@ -39,7 +39,7 @@ class CheckpointInputPipelineHook(v1.train.SessionRunHook):
 
         Args:
             estimator: The estimator that trains. Positions are `input.ckpt-*` in its model_dir, or
-                `input_<task type>_<task>.ckpt-*` where several tasks train.
+                `input_<task type>_<task>.ckpt-*` if several tasks train.
             external_state_policy: How to treat random ops and Python code in the input, whose state
                 can't be saved: `"fail"`, `"warn"` or `"ignore"`. Defaults to `None`: `"fail"`.
 

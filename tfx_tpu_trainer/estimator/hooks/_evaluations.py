@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import as_pattern
+from tfx_tpu_trainer.estimator._argument_checks import holds
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._number_checks import holds
-from tfx_tpu_trainer.estimator._runs import OpenEvaluation
+from tfx_tpu_trainer.estimator._evaluations import OpenEvaluation
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -20,9 +20,9 @@ _logger = tf.get_logger()
 class InMemoryEvaluatorHook(v1.train.SessionRunHook):
     """Evaluates before, during and after training; mirrors the original of that name.
 
-    The variables' values go from session to session, so `model_dir` has the checkpoints of its own
-    schedule only. A model with its own saver or `init_fn`, or with saved objects other than
-    variables, can't be evaluated this way.
+    The variables' values are passed from session to session, so `model_dir` has only the checkpoints of its own
+    schedule. A model with its own saver or `init_fn`, or with saved objects other than variables, can't be evaluated
+    this way.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs

@@ -8,16 +8,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.waiting import NOTICE_SECONDS
+from tfx_tpu_trainer.estimator._argument_checks import check_is_number
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._number_checks import check_is_number
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# Returns why training should end, from a metric's values by step; `None` to go on.
+# Returns why training should end, from a metric's values by step, or `None` to continue.
 _Question = Callable[[Sequence[tuple[int, float]]], str | None]
 
 
@@ -29,11 +29,11 @@ def make_early_stopping_hook(
 ) -> v1.train.SessionRunHook:
     """Makes a hook that ends training; mirrors `tf.estimator.experimental.make_early_stopping_hook`.
 
-    The chief calls should_stop_fn and shares the result with the other workers in a variable of the
-    model. An evaluator in its own process goes on.
+    The chief calls should_stop_fn and shares the result with the other workers in a variable of the model. An evaluator
+    in its own process continues.
 
-    With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called where
-    the global step passes a multiple of `run_every_steps`, so that a resumed training stops at the
+    With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called when
+    the global step passes a multiple of `run_every_steps`, so a resumed training stops at the
     same step. Otherwise it is called in the first session call, as by the original, and then
     periodically.
 
@@ -177,7 +177,7 @@ def stop_if_no_decrease_hook(
 def _crossed(
     metric_name: str, threshold: float, is_past: Callable[[float, float], bool], words: str
 ) -> _Question:
-    """Returns a condition: has the metric ever passed the threshold?"""
+    """Returns a condition that holds once the metric has passed the threshold."""
     check_is_number("threshold", threshold)
 
     def question(values: Sequence[tuple[int, float]]) -> str | None:
@@ -195,7 +195,7 @@ def _crossed(
 def _stalled(
     metric_name: str, max_steps: int, is_better: Callable[[float, float], bool], word: str
 ) -> _Question:
-    """Returns a condition: has the metric's best value been some steps ago?"""
+    """Returns a condition that holds when the metric's best value was some steps ago."""
     check_is_number(f"max_steps_without_{word}", max_steps)
 
     def question(values: Sequence[tuple[int, float]]) -> str | None:
@@ -276,7 +276,7 @@ class _AskingHook(v1.train.SessionRunHook):
 
 
 class _StopAtMultiplesHook(_AskingHook):
-    """Calls should_stop_fn where the global step passes a multiple of a period."""
+    """Calls should_stop_fn when the global step passes a multiple of a period."""
 
     # Every 100 steps, with 40 steps in a session call: called after steps 120, 200, 320, ... A
     # training that is killed at 280 and resumes from a checkpoint of 240 calls at 320 again. A timer
@@ -291,11 +291,11 @@ class _StopAtMultiplesHook(_AskingHook):
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         self._step = int(session.run(self._global_step))
-        # Resumed at a multiple: the session before ended there, either before the call or because of
-        # its result. In both cases a call is due now.
+        # Resumed at a multiple: the previous session ended there, either before the call or because of its result. In
+        # both cases a call is due now.
         self._is_due = self._step > 0 and self._step % self._every_steps == 0
-        # Only alone: other workers, which have started too, would wait for this one's part of their
-        # next step. With others, the call follows the first step.
+        # Only with one worker: others that have started would wait for this worker's part of their next step. With
+        # several workers, the call follows the first step.
         if self._is_due and self._alone and self._is_time_to_stop(session, self._step):
             coord.request_stop()
 
@@ -416,7 +416,7 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         if self._global_step is None:
             raise RuntimeError(
                 "Global step should be created to use StopAtCheckpointStepHook. Call "
-                "tf.compat.v1.train.get_or_create_global_step() before."
+                "tf.compat.v1.train.get_or_create_global_step() first."
             )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:

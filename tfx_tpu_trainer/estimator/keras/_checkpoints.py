@@ -33,9 +33,9 @@ def checkpoint_of(
 ) -> tf.train.Checkpoint:
     """Returns the objects of a Keras model with graph variables in place of Keras's.
 
-    `tf.train.Checkpoint(model)` and `model.load_weights` read its checkpoints, and the other way
-    round. The global step is saved as `estimator_global_step`, and variables that Keras does not save,
-    such as the state of Keras 3's seed generators, below `estimator_variables`.
+    `tf.train.Checkpoint(model)` and `model.load_weights` read the estimator's checkpoints, and vice versa. The global
+    step is saved as `estimator_global_step`, and variables that Keras does not save, such as the state of Keras 3's
+    seed generators, below `estimator_variables`.
     """
     mirror = _Mirror(model, stand_ins)
     children = dict(eagerly(mirror.children_of, model.model))
@@ -43,7 +43,7 @@ def checkpoint_of(
         # A variable is saved under the shortest path to it, which must not lead through the optimizer,
         # since evaluation has none.
         own = _Mirror(model, stand_ins, left_out=mirror.reached)
-        # As in Keras, several are below `optimizer` by their indices.
+        # As in Keras, several optimizers are below `optimizer` by their indices.
         trained_by = getattr(optimizer.optimizer, "optimizers", optimizer.optimizer)
         of_optimizer = eagerly(own.children_of, trained_by)
         children["optimizer"] = _with_children(tf.train.Checkpoint(), of_optimizer)
@@ -102,11 +102,11 @@ class _Mirror:
     """Mirrors the object graph of a Keras model with graph variables."""
 
     # An object-based checkpoint names a value by the path of attributes to it, such as
-    # layer_with_weights-0/kernel. `model.load_weights` finds the values if the paths are Keras's,
-    # whatever the objects are. So each object with a path to a variable becomes an empty
+    # layer_with_weights-0/kernel. `model.load_weights` finds the values under Keras's paths,
+    # with any objects. So each object with a path to a variable becomes an empty
     # tf.train.Checkpoint with the same attributes, and each variable its graph variable.
     # Example: model -> dense -> kernel (eager) becomes Checkpoint -> Checkpoint -> kernel (graph).
-    # Objects may form cycles (a layer and its model), hence passes over sets instead of a recursion.
+    # Objects may form cycles (a layer and its model), so passes over sets replace a recursion.
     # Objects without a path to a variable, such as functions, are left out.
 
     def __init__(

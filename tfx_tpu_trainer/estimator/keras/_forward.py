@@ -71,7 +71,7 @@ def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
         names = sorted(outputs)
     tensors = _in_order(labels, names, "labels", "outputs")
     if not isinstance(labels, (Mapping, list, tuple)):
-        # As in Keras, a single label is that of all outputs.
+        # As in Keras, a single label serves all outputs.
         tensors = tensors * len(names)
     if len(tensors) != len(names):
         raise ValueError(
@@ -145,9 +145,9 @@ def _is_plain(leaf: Any) -> bool:
 class MasksAndLogits:
     """Masks and logits of a model's outputs, in the order of `tf.nest.flatten`.
 
-    Losses and metrics weight rows by the mask. Crossentropies use the logits in place of the output,
-    whatever the activation: `binary_crossentropy` of a softmax takes the softmax's logits for a
-    sigmoid's. So a metric that is given only probabilities differs from `model.evaluate`.
+    Losses and metrics weight rows by the mask. Crossentropies use the logits in place of the output, with any
+    activation: `binary_crossentropy` of a softmax takes the softmax's logits for a sigmoid's. So a metric that gets
+    only probabilities differs from `model.evaluate`.
     """
 
     masks: list[tf.Tensor | None]
@@ -199,7 +199,7 @@ class MasksAndLogits:
 
 @dataclasses.dataclass(frozen=True)
 class Replicas:
-    """The copies of a model that train together: cores, or replicas of a strategy."""
+    """The copies of a model that train together: cores, or a strategy's replicas."""
 
     number: int
     # Whether optimizers of a graph sum gradients themselves, as under a visible `tf.distribute`
@@ -261,7 +261,7 @@ def train(
         outputs, loss = _with_loss(model, features, labels, weights, training=True)
         objective = loss
         if replicas.number > 1 and _sums(model):
-            # Each replica's loss has the regularization, which the sum must have only once.
+            # Each replica's loss includes the regularization, which the sum must contain only once.
             once = model.regularization()
             objective = loss - once + once / replicas.number
         scaled = optimizer.scale_loss(objective) if hasattr(optimizer, "scale_loss") else objective

@@ -1,9 +1,9 @@
 """Models of Keras 2, the package tf_keras, including those that were made in a graph.
 
-Keras 2 has two of each class, for eager execution and for graphs, and exchanges the bases of a class
-such as `Dense` whenever a layer is made in the other mode. So a program that makes layers in a graph,
-as every model_fn does, breaks the layers that were made eagerly before. A model of a graph is made
-again eagerly, and then traced like any other.
+Keras 2 has two of each class, for eager execution and for graphs, and exchanges the bases of a class such as `Dense`
+whenever a layer is made in the other mode. So a program that makes layers in a graph, as every model_fn does, breaks
+layers that were made eagerly before. A model that was made in a graph is made again eagerly, and then traced like any
+other.
 """
 
 import contextlib
@@ -68,15 +68,15 @@ class Keras2Model(KerasModel):
     def check_custom_objects(self) -> None:
         """Checks that Keras knows the classes and functions in the layers' configs.
 
-        This model is not made from its config. But a model with unknown names can't be saved and
-        loaded, and the original, which makes layers from their configs, refuses it.
+        This model is not made from its config. But a model with unknown names can't be saved and loaded, and the
+        original, which makes layers from their configs, rejects it.
         """
         for layer in _layers_of(self.model) if self.is_functional else ():
             try:
                 with self.custom_scope():
                     type(layer).from_config(layer.get_config())
             except Exception as error:
-                # Layers that can't be made again for other reasons need not be.
+                # Layers that can't be made again for other reasons don't have to be.
                 if _UNKNOWN.search(str(error)):
                     kind = TypeError if isinstance(error, TypeError) else ValueError
                     raise kind(
@@ -181,8 +181,8 @@ _logger = tf.get_logger()
 def metric_names(model: Any) -> list[str]:
     """Returns the names of a graph's model's compiled metrics, in their order.
 
-    With TensorFlow 2's behaviour switched off they are others than those of the copy: `acc` for
-    `accuracy`. And Keras puts the outputs' names before those of metric objects each time.
+    With TensorFlow 2's behaviour switched off they differ from the copy's: `acc` for `accuracy`. And Keras puts the
+    outputs' names before those of metric objects each time.
     """
     outputs = len(model.output_names or ())
     return list(model.metrics_names[1 + (outputs if outputs > 1 else 0) :])
@@ -191,18 +191,17 @@ def metric_names(model: Any) -> list[str]:
 def eager_copy(
     model: Any, custom_objects: Mapping[str, Any] | None, session_config: v1.ConfigProto
 ) -> Any:
-    """Makes a compiled model of a graph again, eagerly, of its config and with its values."""
+    """Makes a graph's compiled model again, eagerly, from its config and with its values."""
     import tf_keras
 
     arguments = compile_arguments(model)
     optimizers = [_settings_of(each) for each in tf.nest.flatten(model.optimizer)]
-    # A subclassed model of a graph has inputs as well, once it was called.
+    # A subclassed model in a graph has inputs as well, once it has been called.
     is_functional = any(base.__name__ == "Functional" for base in type(model).__mro__)
     values = None
     if model.built and is_functional:
-        # Keras marks the variables that a session of its backend has initialized. Where none is,
-        # this first session gets the program's configuration; else the values are in one that
-        # exists.
+        # Keras marks the variables that a session of its backend has initialized. If there are none, this first session
+        # gets the program's configuration; else the values are in an existing session.
         if not any(hasattr(weight, "_keras_initialized") for weight in model.weights):
             v1.keras.backend.set_session(v1.Session(config=session_config))
         values = model.get_weights()
@@ -241,15 +240,14 @@ def eager_classes(model: Any) -> Iterator[None]:
         yield
         return
     with _bases_kept(classes):
-        # Keras exchanges the bases where an object is made, before its __init__.
+        # Keras exchanges the bases when an object is made, before its __init__.
         eagerly(lambda: [each.__new__(each) for each in classes])
         yield
 
 
 @contextlib.contextmanager
 def _bases_kept(classes: Collection[type]) -> Iterator[None]:
-    # From `object` downwards, so that the classes above one are restored when its own bases are
-    # set.
+    # From `object` downwards, so a class's ancestors are restored when its own bases are set.
     before = {base: base.__bases__ for each in classes for base in reversed(each.__mro__)}
     try:
         yield
@@ -267,7 +265,7 @@ def _keras_classes(model: Any) -> set[Any]:
 
 
 def _settings_of(optimizer: Any) -> tuple[Any, Any]:
-    """Returns an optimizer and its config in the graph that it was made in."""
+    """Returns an optimizer and its config, in the graph in which it was made."""
     inner = getattr(optimizer, "optimizer", None)
     if isinstance(inner, v1.train.Optimizer):
         return inner, None

@@ -184,8 +184,8 @@ class KerasModel(abc.ABC):
         variables = [
             self.raw(variable) for metric in container.metrics for variable in metric.variables
         ]
-        # Only a reset shows the first values of a metric (0 for a Mean, others elsewhere), and the
-        # metrics are the caller's, so their values are restored.
+        # Only a reset shows a metric's initial values (0 for a Mean, others elsewhere); the metrics are the caller's,
+        # so their values are restored.
         kept = [variable.numpy() for variable in variables]
         container.reset_state()
         fresh = {id(variable.handle): variable.numpy() for variable in variables}
@@ -195,7 +195,7 @@ class KerasModel(abc.ABC):
 
 
 def is_variable(trackable: Any) -> bool:
-    """Tells whether a tracked object is a variable, of TensorFlow or of either Keras."""
+    """Returns whether a tracked object is a variable, of TensorFlow or of either Keras."""
     return hasattr(trackable, "handle") and hasattr(trackable, "assign")
 
 

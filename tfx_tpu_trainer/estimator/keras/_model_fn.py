@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator.export._outputs import PredictOutput
 from tfx_tpu_trainer.estimator.keras import _forward
 from tfx_tpu_trainer.estimator.keras._checkpoints import checkpoint_of
@@ -49,7 +48,7 @@ class KerasModelFn:
     metric_names_map: Mapping[str, str] | None
     # Classes of `ExportOutput` by names of outputs, or `None`.
     export_outputs: Mapping[str, Any] | None
-    has_first_checkpoint: bool  # Whether a checkpoint gives the variables their first values.
+    has_first_checkpoint: bool  # Whether a checkpoint gives the variables their initial values.
     with_classes: bool = False  # Whether predictions of a single classifying output have classes.
 
     def for_estimator(self) -> Callable[..., Any]:
@@ -191,8 +190,8 @@ def _place(
     there = [tensor for tensor in tensors if tensor is not None]
     after = None
     if optimizer is not None:
-        # The op that counts steps reads no batch, and would run in the session call that finds the end
-        # of the input. So every op that uses a variable waits for an input.
+        # The op that counts steps reads no batch, and would run in the session call that finds the end of the input. So
+        # every op that uses a variable waits for an input.
         after = next((tf.identity(tensor) for tensor in traced.inputs.values()), None)
     copies = traced.copy(
         [*there, *updates],
@@ -227,7 +226,7 @@ def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:
 
 
 def _is_written(traced: Trace, variable: tf.Variable) -> bool:
-    """Tells whether each step of a trace changes a variable, not only in a branch."""
+    """Returns whether each step of a trace changes a variable, not only in a branch."""
     return any(
         op.type in _WRITES and any(handle is variable.handle for handle in traced.handles_of(op))
         for op in traced.updates
@@ -322,7 +321,7 @@ def _metric_ops(
     given: tuple[Any, ...],
     metric_names_map: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    # Traced separately, so that a value can be fetched without an update. Both share the stand-ins: an
+    # Traced separately, so a value can be fetched without an update. Both share the stand-ins: an
     # eager variable of both has one local variable in this graph.
     updates = trace(update_state, *given)
     values = trace(model.metric_results)

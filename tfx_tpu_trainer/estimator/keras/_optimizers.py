@@ -53,8 +53,8 @@ class GraphOptimizer:
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if isinstance(self.optimizer, v1.train.Optimizer):
             return self.optimizer.apply_gradients(pairs, global_step=global_step)
-        # Otherwise `keras_optimizers_train` would remove the optimizer's variables at the end of
-        # model_fn, and an object-based checkpoint would lack them.
+        # Otherwise `keras_optimizers_train` would remove the optimizer's variables at the end of model_fn, and
+        # object-based checkpoints would lack them.
         is_of_this_call(self.optimizer)
         if global_step is not None:
             self.optimizer.iterations = global_step
@@ -121,7 +121,7 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
         )
     if in_graphs:
         return GraphOptimizers(in_graphs[0].optimizer, in_graphs, belongs)
-    # The global step stands for the first optimizer's count of steps. The other counts are saved
+    # The global step replaces the first optimizer's count of steps. The other counts are saved
     # variables, or Adam's bias correction would start again after a restart.
     counters = [
         Named(f"training/{number}/iteration", each.iterations, False)
@@ -177,7 +177,7 @@ def _is_legacy(optimizer: Any) -> bool:
 
 
 def _unwrapped(optimizer: v1.train.Optimizer) -> v1.train.Optimizer:
-    """Refuses a CrossShardOptimizer, since gradients of cores are combined before."""
+    """Rejects a CrossShardOptimizer, since the cores' gradients are combined before it."""
     if isinstance(optimizer, v1.tpu.CrossShardOptimizer):
         raise ValueError(
             "The Keras model is compiled with a CrossShardOptimizer. Compile it with the "

@@ -1,8 +1,8 @@
-"""Loads a saved Keras model after checking which code its file would run, which files it reads, and its size.
+"""Loads a saved Keras model after checking which code its file would run, and which files it reads.
 
 Keras makes layers from a config in the file. That of a Lambda layer has Python bytecode, and any config may name a
 function of any module, which Keras imports. Its `safe_mode` does not apply to HDF5 files and SavedModels, and accepts
-named functions, among them the one that switches `safe_mode` off. So this module checks all configs first, without
+named functions, including the one that switches `safe_mode` off. So this module checks all configs first, without
 running anything.
 """
 
@@ -10,8 +10,6 @@ import builtins
 import importlib
 import json
 import os
-import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -27,10 +25,6 @@ from tfx_tpu_trainer.estimator.keras._tf_private import eagerly
 _logger = tf.get_logger()
 
 _WEB_ADDRESS: Final = "https://storage.googleapis.com/"
-
-# Limits of an expanded file: a multiple of its bytes, or this number of bytes if that is more.
-_EXPANDS_AT_MOST: Final = 20
-_EXPANDS_AT_LEAST: Final = 64 * 2**20
 
 _CODE_LAYERS: Final = ("Lambda", "TorchModuleWrapper")
 # Keras, and packages that newer versions of it import.
@@ -51,21 +45,19 @@ def load_model(
         )
     here = local_path(path) if is_local(path) else _copied(path, os.path.join(model_dir, "keras"))
     given = dict(custom_objects or {})
-    with tempfile.TemporaryDirectory(prefix="keras-") as scratch:
-        library, checked = _check_file(here, given, scratch, safe_mode=safe_mode)
-        keras = importlib.import_module(library)
-        _logger.info("Loading models from %s", path)
-        try:
-            return eagerly(
-                lambda: keras.models.load_model(checked, custom_objects=given, safe_mode=safe_mode)
-            )
-        except Exception as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(
-                f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't "
-                "load it. Custom classes and functions must be in "
-                "custom_objects={'Name': Name}."
-            ) from error
+    keras = importlib.import_module(_check_file(here, given, safe_mode=safe_mode))
+    _logger.info("Loading models from %s", path)
+    try:
+        return eagerly(
+            lambda: keras.models.load_model(here, custom_objects=given, safe_mode=safe_mode)
+        )
+    except Exception as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't "
+            "load it. Custom classes and functions must be in "
+            "custom_objects={'Name': Name}."
+        ) from error
 
 
 def _copied(path: str, folder: str) -> str:
@@ -81,24 +73,22 @@ def _copied(path: str, folder: str) -> str:
     return here
 
 
-def _check_file(
-    path: str, custom_objects: Mapping[str, Any], scratch: str, *, safe_mode: bool
-) -> tuple[str, str]:
-    """Checks a file; returns the Keras package that saved it, and the path to load it from."""
-    is_folder, checked = os.path.isdir(path), path
+def _check_file(path: str, custom_objects: Mapping[str, Any], *, safe_mode: bool) -> str:
+    """Checks a file; returns the Keras package that saved it."""
+    is_folder = os.path.isdir(path)
     if is_folder:
         library, configs = "tf_keras", _configs_of_folder(path)
-    # Distinguished as Keras does: otherwise a file that is both an archive and HDF5 could be checked
-    # as one and loaded as the other.
+    # Distinguished in Keras's way: otherwise a file that is both an archive and HDF5 could be checked as one and loaded
+    # as the other.
     elif path.endswith(".keras") and zipfile.is_zipfile(path):
-        library, configs, checked = _read_archive(path, scratch)
+        library, configs = _read_archive(path)
     else:
         library, configs = _read_hdf5(path)
     if safe_mode:
         check = _Check(path, custom_objects, library, imports=not is_folder)
         for config in configs:
             check.walk(config)
-    return library, checked
+    return library
 
 
 class _Check:
@@ -128,7 +118,7 @@ class _Check:
                 waiting.extend((each, layer) for each in value)
 
     def _check(self, config: Mapping[str, Any], layer: str) -> None:
-        # Layers of Keras 2 have the kind of a function in another key: "function_type": "lambda".
+        # Layers of Keras 2 mark a Lambda's function by another key: "function_type": "lambda".
         if any(key.endswith("_type") and kind == "lambda" for key, kind in config.items()):
             self._refuse_code(layer)
         name = config.get("class_name")
@@ -148,7 +138,7 @@ class _Check:
             self._check_module(config, name)
 
     def _is_known(self, name: Any) -> bool:
-        """Tells whether the program gave or registered a class or function of this name."""
+        """Returns whether the program gave or registered a class or function of this name."""
         return (
             isinstance(name, str)
             and self._saving.get_registered_object(name, self._given) is not None
@@ -201,90 +191,46 @@ def _library_of(version: Any) -> str:
     return "keras" if str(version).startswith("3") else "tf_keras"
 
 
-def _read_archive(path: str, scratch: str) -> tuple[str, list[Any], str]:
-    """Reads a `.keras` file: its Keras package, its configs, and the path to load it from."""
+def _read_archive(path: str) -> tuple[str, list[Any]]:
+    """Reads the Keras package and the config of a `.keras` file, and checks its weights."""
     try:
         with zipfile.ZipFile(path) as archive:
             missing = {"metadata.json", "config.json"} - set(archive.namelist())
             if missing:
                 raise _no_model(path, f"the archive has no {min(missing)}")
-            members, most, checked = archive.infolist(), _most(path), path
-            _check_expands(path, sum(member.file_size for member in members), most)
-            for member in members:
-                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise _no_model(path, f"{member.filename!r} is neither stored nor deflated")
-            # Checked before anything is inflated. The archive's directory may give wrong sizes: hence
-            # the copy, whose members are cut to these sizes.
-            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                checked = _stored_copy(archive, scratch)
-        with zipfile.ZipFile(checked) as archive:
             metadata = _parsed(path, "metadata.json", archive.read("metadata.json"))
             config = _parsed(path, "config.json", archive.read("config.json"))
-            _check_weights(path, archive, most)
+            # One file, or several shards.
+            for name in archive.namelist():
+                if name.endswith(".h5"):
+                    with archive.open(name) as file:
+                        _open_hdf5(path, file, f"its {name} can't be read")
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise _no_model(path, f"the archive can't be read ({error})") from None
     if not isinstance(metadata, dict):
         raise _no_model(path, "its metadata.json is not an object")
-    return _library_of(metadata.get("keras_version", "")), [config], checked
-
-
-def _stored_copy(archive: zipfile.ZipFile, folder: str) -> str:
-    """Copies an archive without compression.
-
-    Keras reads a member at once, and Python inflates up to 2 GiB before it cuts the result to the
-    size in the directory. Reading in blocks cuts each block first.
-    """
-    copy = os.path.join(folder, "model.keras")
-    with zipfile.ZipFile(copy, "w") as stored:
-        for member in archive.infolist():
-            with (
-                archive.open(member) as source,
-                stored.open(member.filename, "w", force_zip64=True) as target,
-            ):
-                shutil.copyfileobj(source, target)
-    return copy
-
-
-def _check_weights(path: str, archive: zipfile.ZipFile, most: int) -> None:
-    import h5py
-
-    # One file, or several shards.
-    for name in [name for name in archive.namelist() if name.endswith(".h5")]:
-        try:
-            with archive.open(name) as file, h5py.File(file, "r") as weights:
-                _check_arrays(path, weights, most)
-        except OSError as error:
-            raise _no_model(path, f"its {name} can't be read ({error})") from None
+    return _library_of(metadata.get("keras_version", "")), [config]
 
 
 def _read_hdf5(path: str) -> tuple[str, list[Any]]:
-    import h5py
-
+    """Reads the Keras package and the configs of an HDF5 file."""
     if zipfile.is_zipfile(path):
         raise _no_model(path, "Keras recognizes an archive by its name, which must end with .keras")
-    try:
-        with h5py.File(path, "r") as file:
-            _check_arrays(path, file, _most(path))
-            version = file.attrs.get("keras_version", "2")
-            texts = {
-                name: file.attrs[name]
-                for name in ("model_config", "training_config")
-                if name in file.attrs
-            }
-    except OSError:
-        raise _no_model(path, "it is neither an HDF5 file nor an archive") from None
-    return _library_of(version), [_parsed(path, name, text) for name, text in texts.items()]
+    attributes = _open_hdf5(path, path, "it is neither an HDF5 file nor an archive")
+    texts = {
+        name: attributes[name] for name in ("model_config", "training_config") if name in attributes
+    }
+    return _library_of(attributes.get("keras_version", "2")), [
+        _parsed(path, name, text) for name, text in texts.items()
+    ]
 
 
-def _check_arrays(path: str, file: Any, most: int) -> None:
-    """Checks that the arrays of an HDF5 file are in it, and their size in memory."""
+def _open_hdf5(path: str, opened: Any, otherwise: str) -> dict[str, Any]:
+    """Checks that an HDF5 file reads no other file; returns its attributes."""
     import h5py
-
-    sizes: list[int] = []
 
     def look(_: str, each: Any) -> None:
         if isinstance(each, h5py.Dataset):
-            sizes.append(each.size * each.dtype.itemsize)
             elsewhere = bool(each.external) or each.is_virtual
         else:
             links = (each.get(name, getlink=True) for name in each)
@@ -295,22 +241,14 @@ def _check_arrays(path: str, file: Any, most: int) -> None:
                 "models never do; save the model again with Keras."
             )
 
-    look("/", file)
-    # visititems leaves the root group out, and follows no external link.
-    file.visititems(look)
-    _check_expands(path, sum(sizes), most)
-
-
-def _most(path: str) -> int:
-    return max(_EXPANDS_AT_LEAST, _EXPANDS_AT_MOST * os.path.getsize(path))
-
-
-def _check_expands(path: str, expanded: int, most: int) -> None:
-    if expanded > most:
-        raise ValueError(
-            f"keras_model_path {path!r} has {os.path.getsize(path):,} bytes and expands to {expanded:,}, more than the "
-            f"{most:,} that it may; save the model again with Keras, which does not compress."
-        )
+    try:
+        with h5py.File(opened, "r") as file:
+            look("/", file)
+            # visititems leaves the root group out, and follows no external link.
+            file.visititems(look)
+            return dict(file.attrs)
+    except OSError:
+        raise _no_model(path, otherwise) from None
 
 
 def _configs_of_folder(path: str) -> list[Any]:

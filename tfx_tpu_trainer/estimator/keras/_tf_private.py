@@ -2,11 +2,11 @@
 
 | name | why | if it goes away |
 |---|---|---|
-| `tf.__internal__.eager_context.eager_mode` | a program may have switched eager execution off, which a thread of its own inherits | refuse such programs |
+| `tf.__internal__.eager_context.eager_mode` | a program may have switched eager execution off, which a new thread inherits | reject such programs |
 | `_keras_mask` of an output | the mask that losses and metrics weigh rows with; Keras has no public name for it | leave masks out of metrics on cores |
 | `_keras_logits` of an output | the logits that crossentropies compute with in the output's place; no public name | give metrics the probabilities |
-| `_v1_compile_was_called` of a Keras 2 model | only a model that was made in a graph has it | refuse all models of symbolic variables |
-| `_get_compile_args` of such a model | what it was compiled with; no public name | refuse such models |
+| `_v1_compile_was_called` of a Keras 2 model | only a model that was made in a graph has it | reject all models of symbolic variables |
+| `_get_compile_args` of a model made in a graph | its compile arguments; no public name | reject such models |
 | `_manual_input_spec` of a functional Keras 2 model | what it checks inputs by before its layers do; set by its public name, checkpoints and SavedModels would have it as a part of the model | exports take inputs of the model's own rank only |
 | `_v1` at the end of a Keras 2 module's name | its classes are those of graphs | exchange the classes' bases without need |
 | `FuncGraph.control_outputs`, `FuncGraph.variables` | what a traced function changes and reads | find both among the graph's operations |
@@ -48,7 +48,7 @@ def put_logits(output: Any, logits: tf.Tensor) -> None:
 
 
 def is_of_a_graph(model: Any) -> bool:
-    """Tells whether a Keras 2 model was made in a graph, or with eager execution off."""
+    """Returns whether a Keras 2 model was made in a graph, or with eager execution off."""
     return "_v1_compile_was_called" in vars(model)
 
 
@@ -71,7 +71,7 @@ def inputs_of_any_shape(model: Any) -> Iterator[None]:
 
 
 def is_class_of_graphs(base: type) -> bool:
-    """Tells whether a class of Keras 2 is the one for graphs."""
+    """Returns whether a class of Keras 2 is the one for graphs."""
     return base.__module__.endswith("_v1") and base.__module__.startswith("tf_keras.")
 
 

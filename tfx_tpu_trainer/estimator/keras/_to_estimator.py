@@ -1,4 +1,4 @@
-"""Makes estimators of compiled Keras models: `model_to_estimator`, and `keras_to_estimator` for TPUs."""
+"""Makes estimators from compiled Keras models: `model_to_estimator`, and `keras_to_estimator` for TPUs."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def model_to_estimator(
     *,
     safe_mode: bool = True,
 ) -> Estimator:
-    """Makes an Estimator of a compiled Keras model; mirrors `tf.keras.estimator`'s.
+    """Makes an Estimator from a compiled Keras model; mirrors `tf.keras.estimator`'s.
 
     The estimator starts from the model's current values, including batch norm statistics. Training does not change the
     model itself or its optimizer.
@@ -71,7 +71,7 @@ def model_to_estimator(
         export_outputs: Maps names of outputs to classes of their exports, such as
             `estimator.export.RegressionOutput`; each becomes a signature. Defaults to `None`: one signature with all
             outputs, which is always exported.
-        safe_mode: Whether to refuse a `keras_model_path` whose file runs its own Python code, as Lambda layers do, or
+        safe_mode: Whether to reject a `keras_model_path` whose file runs its own Python code, as Lambda layers do, or
             import modules that it names. Defaults to `True`; give `False` if you trust the author of the file. The
             original lacks this argument.
 
@@ -108,7 +108,7 @@ def v1_model_to_estimator(
     *,
     safe_mode: bool = True,
 ) -> Estimator:
-    """Makes an Estimator of a compiled Keras model; mirrors `tf.compat.v1.keras.estimator`'s.
+    """Makes an Estimator from a compiled Keras model; mirrors `tf.compat.v1.keras.estimator`'s.
 
     It differs from `estimator.model_to_estimator` in one default: `checkpoint_format="saver"`.
     """
@@ -180,9 +180,9 @@ def _first_values(
     names = [unused_name(each.name, taken) for each in model.variables()]
     return WarmStartSettings(
         write_first_checkpoint(model, config, of_objects=of_objects),
-        # A list of patterns selects among all variables, a string only among trainable ones, without
-        # the statistics of a batch norm. A pattern matches the beginning of a name: with the colon of
-        # "dense/kernel:0" it excludes "dense/kernel_1:0".
+        # A list of patterns selects among all variables, a string only among trainable ones, which excludes the
+        # statistics of a batch norm. A pattern matches the beginning of a name: with the colon of "dense/kernel:0" it
+        # excludes "dense/kernel_1:0".
         vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
     )
 
@@ -263,7 +263,7 @@ def _check_can_be_traced(keras_model: KerasModel) -> None:
 
 
 def is_keras_model(model: Any) -> bool:
-    """Tells whether a value is a model of Keras 2 or Keras 3."""
+    """Returns whether a value is a model of Keras 2 or Keras 3."""
     modules = (sys.modules.get(name) for name in _WRAPPERS)
     return any(module is not None and isinstance(model, module.Model) for module in modules)
 
@@ -288,7 +288,7 @@ def keras_model_fn(
         keras_model: A compiled model of Keras 2 or Keras 3.
         config: Configuration of the training; the model's values are saved below its `model_dir`. Defaults to `None`:
             the model is never trained, and nothing is written.
-        warm_start_from: Source of the trained variables' first values. Defaults to `None`, the model's own.
+        warm_start_from: Source of the trained variables' initial values. Defaults to `None`, the model's own.
 
     Returns:
         The model_fn and the `warm_start_from` of its estimator.
@@ -333,7 +333,7 @@ def keras_to_estimator(
     predict_batch_size: int | None = None,
     **options: Any,
 ) -> TPUEstimator:
-    """Makes a TPUEstimator of a compiled Keras model; the original has no such function.
+    """Makes a TPUEstimator from a compiled Keras model; the original lacks this function.
 
     The optimizer averages the gradients of the cores if losses are means over rows, Keras's default, and sums them with
     `reduction="sum"`. So a step on several cores equals a step of one core with all rows, except for layers that mix

@@ -50,7 +50,7 @@ class Trace:
         after: tf.Tensor | None = None,
     ) -> list[Any]:
         """Copies the nodes of some results into the default graph."""
-        # A FuncGraph can't be imported unchanged, since its placeholders stand for eager tensors. An
+        # A FuncGraph can't be imported unchanged, since its placeholders represent eager tensors. An
         # input of a copied node is one of three:
         #   - a placeholder of an argument -> the caller's tensor (`inputs`);
         #   - a placeholder of a captured eager tensor -> its stand-in here (`captured`, e.g. the
@@ -58,7 +58,7 @@ class Trace:
         #   - any other tensor -> the copy of the node that makes it.
         # The first two are written as inputs named "given/...", which the input_map fills in.
         # Invariant: the order of the nodes is that of the trace, and control inputs are kept, so
-        # that reads and assignments of a variable keep their order. With `after`, every op that
+        # reads and assignments of a variable keep their order. With `after`, every op that
         # uses a variable waits for that tensor.
         needed = set(upstream(fetches, given={*self.inputs, *self.captured}))
         # In the order of creation, which the engine's copies keep as well.
@@ -169,7 +169,7 @@ def keep_alive(graph: tf.Graph, traced: Any) -> None:
 
 
 class StandIns:
-    """Variables of the default graph in place of eager ones, which are told apart by their handles."""
+    """Variables of the default graph in place of eager ones, which their handles identify."""
 
     def __init__(self) -> None:
         self._by_handle: dict[int, tf.Variable] = {}
@@ -213,7 +213,7 @@ class StandIns:
         return list(self._by_handle.values())
 
     def has(self, handle: Any) -> bool:
-        """Tells whether the variable of an eager handle has a stand-in."""
+        """Returns whether the variable of an eager handle has a stand-in."""
         return id(handle) in self._by_handle
 
     def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.strategy import kinds
 from tfx_tpu_trainer.estimator.places.strategy.feed import spans_processes
@@ -19,7 +19,7 @@ REPLICAS_VARIABLE = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 
 _DEFAULT_REPLICAS = 8
 
-# Each replica has its copy of the model's graph.
+# The limit, since each replica has its copy of the model's graph.
 _MOST_REPLICAS = 1024
 
 
@@ -37,12 +37,12 @@ class Choice:
     """A place that was chosen."""
 
     kind: Kind
-    # Where that is and why, for a log line.
+    # Which place it is, and why, for a log line.
     reason: str
 
 
 def session_master(master: str) -> str:
-    """Returns the address of the sessions, `""` for emulated cores, even where the program names a TPU."""
+    """Returns the address of the sessions, `""` for emulated cores, even if the program names a TPU."""
     return "" if emulates(master) else master
 
 
@@ -56,10 +56,10 @@ def emulates(master: str) -> bool:
 
 
 def emulated_replicas() -> int:
-    """Returns the number of emulated replicas where `TPUConfig` has no `num_shards`.
+    """Returns the number of emulated replicas if `TPUConfig` has no `num_shards`.
 
     Returns:
-        8, unless TFX_TPU_TRAINER_EMULATED_REPLICAS says otherwise.
+        8, unless TFX_TPU_TRAINER_EMULATED_REPLICAS is set.
 
     Raises:
         ValueError: If that is not a number from 1 to 1024.
@@ -73,7 +73,7 @@ def emulated_replicas() -> int:
 
 
 def check_can_be_emulated(replicas: int | None) -> None:
-    """Refuses more replicas, `TPUConfig(num_shards=...)`, than can be emulated."""
+    """Rejects more replicas, `TPUConfig(num_shards=...)`, than can be emulated."""
     if replicas is not None and replicas > _MOST_REPLICAS:
         raise ValueError(
             f"TPUConfig num_shards={replicas}: at most {_MOST_REPLICAS} replicas can be emulated, as each has a copy "
@@ -88,9 +88,9 @@ def choose_place(
     count_cores: Callable[[], int],
     strategy: tf.distribute.Strategy | None = None,
 ) -> Choice:
-    """Decides where to run, without asking a remote master for its TPU, which could wait.
+    """Decides where to run, without connecting to a remote master, which could wait.
 
-    `count_cores` returns the number of TPU cores of this machine, or raises a RuntimeError where it has none.
+    `count_cores` returns the number of TPU cores of this machine, or raises a RuntimeError if it has none.
     """
     # The order matters. The environment comes first: it lets someone try a program without editing
     # it, and the program may name a TPU, or a strategy for one, that does not exist today.
@@ -121,10 +121,11 @@ def choose_place(
 
 
 def environment_emulates() -> bool:
-    """Returns whether the environment asks for emulated TPU cores.
+    """Returns whether the environment requests emulated TPU cores.
 
     Raises:
-        ValueError: If the variable is neither 1 nor 0: with `true`, the program would train on the TPU that it names.
+        ValueError: If the variable is neither 1 nor 0; with `true`, the program would otherwise train on the TPU that
+            it names.
     """
     text = os.environ.get(EMULATE_VARIABLE, "")
     if text not in ("", "0", "1"):

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import (
     TrainingPlan,
     plan_training,
 )
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook, addend, bypass_sums
@@ -38,7 +38,7 @@ class OnHost:
     """A `Place` on this host, which runs whole batches."""
 
     call: Call
-    # For input_fn; `None` where there are no other workers.
+    # For input_fn; `None` if there are no other workers.
     input_context: tf.distribute.InputContext | None = None
     # Whether to warn of a prediction whose input never ends.
     warns_of_endless_input: bool = True
@@ -66,7 +66,7 @@ class OnHost:
         return as_input_tensors(self.call.call_input_fn({}, self.input_context))
 
     def look_at(self, template: ModelTemplate) -> None:
-        """Sees a training's model as it was traced."""
+        """Receives a training's traced model."""
 
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
@@ -95,10 +95,10 @@ class OnHost:
 
 
 def _random_draws_by_step(template: ModelTemplate, config: RunConfig) -> tf.Tensor | None:
-    """Makes random ops draw by the global step where a training that resumes needs it, or XLA does."""
+    """Makes random ops draw by the global step, if a training that resumes or XLA needs it."""
     if not (config.save_input_position or config.jit_compile):
         return None
-    # TensorFlow refuses unseeded ops while ops must be deterministic, and must still do so.
+    # TensorFlow rejects unseeded ops while ops must be deterministic, and must still do so.
     unseeded = bool(config.jit_compile) and not tf_private.is_op_determinism_enabled()
     return draw_by_step(template, unseeded=unseeded)
 
@@ -118,7 +118,7 @@ def _warn_of_endless_input(inputs: InputTensors) -> None:
 def place_on_host(
     template: ModelTemplate, *, read_before_changes: tf.Tensor | None = None
 ) -> tuple[ModelTemplate, list[v1.train.SessionRunHook]]:
-    """Adapts a template to one host: replaces sums over cores, and runs the host_call with every step."""
+    """Adapts a template to one host: replaces sums over cores, and runs the host_call in every step."""
     refuse_ops_that_end_the_process(template)
     hooks: list[v1.train.SessionRunHook] = []
     if any(op.type == SUM for op in template.graph.get_operations()):
@@ -146,7 +146,7 @@ def place_on_host(
 
 
 def check_runs_in_cluster(graph: tf.Graph) -> None:
-    """Checks that a graph can be sent to another process's session, which needs a kernel for each node."""
+    """Checks that another process's session can run a graph, for which each node needs a kernel."""
     for op in graph.get_operations():
         if op.type == SUM:
             raise ValueError(
@@ -156,7 +156,7 @@ def check_runs_in_cluster(graph: tf.Graph) -> None:
             )
 
 
-# What a host_call sees. The problem: a model_fn that returns
+# The values that a host_call sees. The problem: a model_fn that returns
 #   train_op=w.assign_sub(0.1 * g), host_call=(log, [w.read_value()])
 # does not set the order of the two, and a session runs whichever is ready first. On cores, where
 # they are in a function, the read comes first (`reads_before_changes`), and so it must here. The
@@ -197,8 +197,7 @@ def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> No
 
 def _ends(op: tf.Operation) -> list[tf.Operation]:
     """Returns the ops to wait for until an operation's reads are done."""
-    # A call or a conditional is inlined when it runs: then only a wait for its results waits for
-    # the reads in it.
+    # A call or a conditional is inlined when it runs, and then only a wait for its results covers the reads in it.
     if op.type == "ReadVariableOp":
         return [op]
     return [tf.identity(result).op for result in op.outputs if result.dtype != tf.resource]

@@ -31,7 +31,7 @@ v1 = tf.compat.v1
 
 
 class StopAfterBatchesHook(v1.train.SessionRunHook):
-    """Counts batches in the graph's eval step, one for each session call, and stops after the last."""
+    """Counts batches in the graph's eval step, one per session call, and stops after the last."""
 
     def __init__(self, eval_step: tf.Variable, *, steps: int | None) -> None:
         self._increment = eval_step.assign_add(1, read_value=True)
@@ -125,7 +125,7 @@ def _build_loop(
             left = tf.cast(tf.minimum(left, tf.int32.max), tf.int32)
 
         def all_done(number: tf.Tensor) -> tf.Tensor:
-            # Without a number of steps, the end of the input, an error, ends the session.
+            # Without a number of steps, the end of the input ends the session, by an error.
             return tf.constant(False) if steps is None else number >= left
 
         def goes_on(number: tf.Tensor) -> tf.Tensor:

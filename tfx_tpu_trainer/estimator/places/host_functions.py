@@ -1,7 +1,8 @@
-"""Traces functions that run on the host, metric_fn and host_call's, once, and copies them to where their tensors are.
+"""Traces metric_fn and host_call's function once, and copies them to where their tensors are.
 
 A function that captures a tensor of model_fn works on one host, where everything is in one graph. With several cores,
-each has its own, and the function would read the placeholder on which the model was traced: it is refused.
+each has its own tensor, and the function would read the placeholder on which the model was traced, so it is
+rejected.
 """
 
 import contextlib
@@ -123,14 +124,14 @@ def trace_host_function(
     host_function: HostFunction | None, *, cores: int, broadcast: bool, full: bool = True
 ) -> TracedHostFunction | None:
     """Traces a host function; returns `None` if there is none, or it has no tensors."""
-    # On TPU cores a function without tensors is never called, as nothing from the cores starts it.
+    # On TPU cores, a function without tensors is never called, since nothing from the cores starts it.
     if host_function is None or not tf.nest.flatten(host_function.tensors):
         return None
     return TracedHostFunction(host_function, cores=cores, broadcast=broadcast, full=full)
 
 
 def _as_node(value: Any) -> tf.Tensor | tf.Operation:
-    """Returns the node to copy: the assignment, for the variable that it returns."""
+    """Returns the node to copy: for an assignment that returns a variable, the assignment."""
     return value.op if isinstance(value, tf.Variable) else value
 
 
@@ -156,14 +157,13 @@ _INPUT = "Placeholder"
 _FAILED = re.compile(r"\{\{node (\S+)\}\} = \w+\[.*?\]\(([^()]*)\)")
 
 
-# How a captured tensor is found. In
-#   metric_fn = lambda labels: {"accuracy": v1.metrics.accuracy(labels, predictions)}
-# `predictions` comes from model_fn, by a closure. Each core has its own, and the function runs once
-# for all. So after the call every op that it has made is checked: an input is captured if it
-# existed before, is no argument, and depends on a placeholder of the trace. Tensors that depend on
-# variables and constants only have a value on the host too, and may be captured.
+# How a captured tensor is found. In metric_fn = lambda labels: {"accuracy": v1.metrics.accuracy(labels, predictions)}
+# `predictions` comes from model_fn, by a closure. Each core has its own, and the function runs once for all. So after
+# the call every op that it has made is checked: an input is captured if it existed before, is not an argument, and
+# depends on a placeholder of the trace. Tensors that depend on variables and constants only have a value on the host
+# too, and may be captured.
 def refuse_captured_tensors(template: ModelTemplate, *, runs_on: str) -> ModelTemplate:
-    """Makes the functions of eval_metrics and host_call fail where they capture tensors of the model."""
+    """Makes the functions of eval_metrics and host_call fail if they capture tensors of the model."""
     inputs = _names_of_inputs(template)
 
     def checked(function: HostFunction | None) -> HostFunction | None:
@@ -198,7 +198,7 @@ def _checked(
         try:
             result = function(*args, **kwargs)
         except Exception as error:
-            # One core's rows do not fit those of all: TensorFlow's error names the op's inputs.
+            # One core's rows do not fit those of all cores; TensorFlow's error names the op's inputs.
             check(_uses_of_failed(error, graph))
             raise
         check(_Use(node, f"as a result of {name}", None) for node in _nodes(result))
@@ -208,7 +208,7 @@ def _checked(
 
 
 class _Use(NamedTuple):
-    """A tensor or an operation that a host function uses: how, in words, and the op that uses it."""
+    """A tensor or an operation that a host function uses: a description of the use, and the op that uses it."""
 
     used: tf.Tensor | tf.Operation
     how: str
@@ -222,7 +222,7 @@ def _uses(ops: Iterable[tf.Operation]) -> Iterator[_Use]:
 
 
 def _uses_of_failed(error: Exception, graph: tf.Graph) -> Iterator[_Use]:
-    """Yields the inputs of an op that TensorFlow has refused to make, from its error."""
+    """Yields the inputs of an op that TensorFlow could not make, from its error."""
     for name, inputs in _FAILED.findall(str(error)):
         for given in inputs.split(", "):
             with contextlib.suppress(KeyError, ValueError):
@@ -263,7 +263,7 @@ def _op_of(node: tf.Tensor | tf.Operation) -> tf.Operation:
 def _explain(name: str, use: _Use, *, runs_on: str, inputs: Mapping[tf.Operation, str]) -> str:
     captured = _op_of(use.used)
     if captured.type == _INPUT:
-        # Its source line would be that of the call of train or evaluate.
+        # Its source line would be the call of train or evaluate.
         origin = f"is model_fn's {inputs.get(captured, 'input')}"
     else:
         origin = f"was made at {source_line(captured) or 'an unknown line'}"

@@ -1,7 +1,7 @@
 """Replaces the ops between cores in graphs that run on one core, or are written to files.
 
 TensorFlow has no CPU kernel for `CrossReplicaSum` and the other ops between cores. In a graph that a session runs in
-place, the nodes must stay, since others hold their tensors: there a sum's readers read its addend. A graph in a file
+place, the nodes must stay, since others hold their tensors; instead, a sum's readers read its addend. A graph in a file
 must have none of these nodes, since loading needs a kernel for each.
 """
 
@@ -42,7 +42,7 @@ def bypass_sums(graph: tf.Graph) -> None:
 
 
 def addend(value: Any) -> Any:
-    """Returns the addend of a sum over one core; returns any other value as it is."""
+    """Returns the addend of a sum over one core; returns any other value unchanged."""
     while isinstance(value, tf.Tensor) and value.op.type == SUM:
         value = value.op.inputs[0]
     return value
@@ -54,9 +54,9 @@ def reads_other_cores(graph_def: v1.GraphDef) -> bool:
 
 
 def put_on_one_core(graph_def: v1.GraphDef, *, cores: int = 1) -> None:
-    """Replaces ops that read other cores by their result where all cores have the same values."""
-    # `cores` counts: a model that was traced for several divides its loss, and shared batch norm
-    # statistics, by their number before the sum.
+    """Replaces ops that read other cores by the result that they have if all cores have the same values."""
+    # `cores` matters: a model that was traced for several cores divides its loss, and the statistics of shared batch
+    # norms, by their number before the sum.
     _OneCore(graph_def, cores).put()
 
 
@@ -79,9 +79,9 @@ def read_rows_of_one_core(graph_def: v1.GraphDef, sources: Mapping[str, str]) ->
 class OneCoreGraphHook(v1.train.SessionRunHook):
     """Makes every GraphDef of a session's graph one that runs on one core."""
 
-    # A session on cores runs functions. The graph also has the model as it was traced, in which
-    # `import_meta_graph` finds tensors by name; but with ops between cores, for which a host has no
-    # kernels, and placeholders for a core's rows, which nothing feeds.
+    # A session on cores runs functions. The graph also has the traced model, in which `import_meta_graph` finds tensors
+    # by name; but that has ops between cores, for which a host has no kernels, and placeholders for a core's rows,
+    # which nothing feeds.
 
     def __init__(self, *, cores: int, sources: Mapping[str, str] | None = None) -> None:
         self._cores = cores
@@ -186,8 +186,7 @@ def _bypass_sums_in_functions(graph: tf.Graph) -> None:
     calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
     if not calls:
         return
-    # A call joined for one core has the same inputs and outputs: the op stays in place, with other
-    # functions.
+    # A call joined for one core has the same inputs and outputs: the op stays, with other functions.
     alone = [functions.join(node, node.name, [0]) for node in calls]
     library = v1.GraphDef(versions=graph_def.versions)
     library.library.function.extend(functions.made)

@@ -1,7 +1,7 @@
 """Finds the nodes of a graph that a TPU runs, and those that no TPU can run.
 
-It reads nodes, not ops, so that it works for a graph under construction and for a file; `nodes_of_step` returns those
-of a traced template.
+It reads nodes instead of ops, so it works for a graph under construction and for a file; `nodes_of_step` returns
+those of a traced template.
 """
 
 import re
@@ -87,7 +87,7 @@ def _is_inside(node: Any) -> bool:
 
 
 def is_for_tpus_alone(op: str) -> bool:
-    """Returns whether only a TPU's host runs an op, an exchange between cores or one with TPU in its name."""
+    """Returns whether only a TPU's host runs an op: an exchange between cores, or an op with TPU in its name."""
     return "TPU" in op or op in EXCHANGES
 
 
@@ -101,7 +101,7 @@ def why_not_on_tpu(node: Any) -> str | None:
         return "looks up a table"
     if _DATASETS.search(node.op):
         return "reads a dataset"
-    # A loop, branch or call may pass strings on that nothing inside reads.
+    # A loop, branch or call may pass on strings that nothing inside reads.
     if not any(graph_nodes.called_functions(node)) and tf.string in _dtypes(node):
         return "handles strings"
     return None

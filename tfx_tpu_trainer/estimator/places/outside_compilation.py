@@ -28,7 +28,7 @@ _CALL_OF_PYTHON = "EagerPyFunc"
 # The name scopes of tf.gradients and of a tape.
 _OF_A_GRADIENT = re.compile(r"(^|/)gradient(s(_\d+)?|_tape)/")
 
-# Every `with writer.as_default()` ends in one. The session flushes the writers once, at its end.
+# Every `with writer.as_default()` ends with this op. The session flushes the writers once, at its end.
 _LEFT_TO_THE_SESSION = "FlushSummaryWriter"
 
 
@@ -38,7 +38,7 @@ _LEFT_TO_THE_SESSION = "FlushSummaryWriter"
 # each op the attribute that it would get there, and copies of the ops keep it, on a TPU or an
 # emulated core:
 #   outside_compilation(tf.print, x)  ->  nodes with _xla_outside_compilation="0"; next call: "1"
-# TensorFlow's passes then cut the clusters out by this attribute. The invariants: two calls are two
+# TensorFlow's passes then cut out the clusters with this attribute. The invariants: two calls are two
 # clusters, since a single one could wait for an op on the TPU between them, which waits for it; and
 # calls of Python are marked also where TensorFlow made them, in a gradient.
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def outside_marked() -> Iterator[None]:
 
 
 def with_effects(template: ModelTemplate) -> ModelTemplate:
-    """Makes marked ops with effects, such as a summary or a print, run in every step, as TensorFlow's passes do."""
+    """Makes marked ops with effects, such as summaries and prints, run in every step, as TensorFlow's passes do."""
     kept = [op for op in template.graph.get_operations() if OUTSIDE_MARK in op.node_def.attr]
     # Ops that make handles are stateful, too, but have no effect.
     effects = [
@@ -78,7 +78,7 @@ def is_outside(node: Any) -> bool:
 
 
 def python_of_gradient(op: tf.Operation) -> tf.Operation | None:
-    """Returns the call of a `tf.py_function` that an op is the gradient of; `None` for other ops."""
+    """Returns the call of a `tf.py_function` whose gradient an op computes; `None` for other ops."""
     if op.type != _CALL_OF_PYTHON or not _OF_A_GRADIENT.search(op.name):
         return None
     # It runs after the function's own call, with the gradients of its results.
@@ -93,7 +93,7 @@ def _types(op: tf.Operation) -> tuple[Any, Any]:
 
 
 def _mark_gradients(graph: tf.Graph) -> None:
-    """Marks the gradients of marked Python functions, which call Python too; TPUs can compute all others."""
+    """Marks the gradients of marked Python functions, which call Python, too; TPUs can compute all others."""
     # TensorFlow marks gradients only where it must colocate them with their ops.
     for op in graph.get_operations():
         forward = python_of_gradient(op)

@@ -16,24 +16,24 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _DRAWS = re.compile(r"^(Stateless|Parameterized)?(Random|TruncatedNormal|Multinomial)(?!.*Dataset)")
-# The op name of tf.nn.moments: unfused batch norms call it; so do layer norms, over other axes.
+# The op name of tf.nn.moments, which unfused batch norms call; so do layer norms, over other axes.
 _MOMENTS = re.compile(r"(?:^|/)moments(_\d+)?/mean$")
 
 
 def warn_of_per_core_ops(
     template: ModelTemplate, *, replicas: tuple[int, int], rows: tuple[int, int]
 ) -> None:
-    """Logs one line on a training that goes on with other replicas: what differs, if anything does.
+    """Logs one line about a training that continues with other replicas, if anything differs.
 
     Args:
         template: A template of mode `"train"`.
-        replicas: How many copies of the model there were, and are now.
-        rows: How many rows of a step each had, and has now.
+        replicas: The earlier and the current number of copies of the model.
+        rows: The earlier and the current number of rows of a step in each copy.
     """
     if replicas[0] == replicas[1] and rows[0] == rows[1]:
         return
     moved = (
-        f"This training had {_counted(replicas[0], 'replica')} of {_counted(rows[0], 'row')} and goes on with "
+        f"This training had {_counted(replicas[0], 'replica')} of {_counted(rows[0], 'row')} and continues with "
         f"{replicas[1]} of {_counted(rows[1], 'row')}"
     )
     causes = []
@@ -82,7 +82,7 @@ def _nodes_of(op: tf.Operation, functions: dict[str, v1.FunctionDef]) -> Iterato
 
 def _takes_statistics(op: tf.Operation, node: v1.NodeDef) -> bool:
     if node.op.startswith("FusedBatchNorm"):
-        # Keras implements layer norm by this op, with rows as the channels of a batch of 1.
+        # Keras implements layer norm with this op, with rows as the channels of a batch of 1.
         in_channels = node.attr["data_format"].s == b"NCHW" and op.inputs[0].shape[:1] == [1]
         return node.attr["is_training"].b and not in_channels
     if node.op != "Mean" or node.name != op.name or not _MOMENTS.search(op.name):

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import _user_calls
-from tfx_tpu_trainer.estimator._callables import takes
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
@@ -18,6 +17,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._user_calls import takes
 
 v1 = tf.compat.v1
 
@@ -141,15 +141,15 @@ def bind_call(
 class Lookups:
     """The tensors of one core's trace at which embeddings enter and leave it.
 
-    The trace also contains ordinary lookups: a place runs those, or lets embedding cores look up
-    and cuts the trace here.
+    The trace also contains ordinary lookups: a place runs those, or lets embedding cores look the ids up and cuts the
+    trace here.
 
     Attributes:
-        ids: Name of a feature -> its ids: sparse [samples, any], or dense [samples] where each
-            sample has exactly one. A sample is a row, or a position of a row's sequence.
+        ids: Name of a feature -> its ids: sparse [samples, any], or dense [samples] if each sample has exactly one. A
+            sample is a row, or a position of a row's sequence.
         weights: Name of a feature -> the weights of its ids, a sparse tensor; only of features that
             have weights.
-        samples: Name of a feature -> its number of samples; `None` where the batch is not static.
+        samples: Name of a feature -> its number of samples; `None` if the batch is not static.
         activations: Name of a feature -> the embeddings that were looked up.
         lengths: Name of a feature of sequences -> the sequences' lengths.
         sent: Name of a feature -> the gradient of its activations; empty outside of training.

@@ -1,7 +1,7 @@
-"""Refuses TPU and XLA ops that emulated cores can't run, before anything runs, with the reason.
+"""Rejects TPU and XLA ops that emulated cores can't run, before anything runs, with the reason.
 
-Of the other TPU and XLA ops, `copying/cross_replica_ops.py` replaces some, and the rest have CPU kernels. Ops that run
-here but on no TPU get a warning.
+`copying/cross_replica_ops.py` replaces some of the other TPU and XLA ops; the rest have CPU kernels. Ops that run here
+but not on TPUs get a warning.
 """
 
 import functools
@@ -65,7 +65,7 @@ _KINDS = (
     _Kind("^DTensor|^CopyToMesh|^Relayout", "it needs a device mesh of DTensor"),
     _Kind(
         "^XlaSpmd|^XlaSplitND$|^XlaConcatND$|^ReadVariableXla|^AssignVariableXla",
-        "an emulated replica is one core, whatever num_cores_per_replica is, so nothing can be "
+        "an emulated replica is one core, with any num_cores_per_replica, so nothing can be "
         "split over its cores; annotations of xla_sharding have no effect and may stay",
     ),
     _Kind(
@@ -89,7 +89,7 @@ _KINDS = (
     ),
 )
 
-# The names of StableHLO's ops, which a serialized module has in plain text.
+# The names of StableHLO's ops, which are plain text in a serialized module.
 _OF_SEVERAL_DEVICES = re.compile(
     b"replica_id|partition_id|all_gather|all_reduce|all_to_all|collective_|reduce_scatter"
 )
@@ -146,9 +146,9 @@ _PREPARING = tuple(
 
 
 def warn_of_ops_for_hosts(step: StepNodes) -> None:
-    """Warns of the ops of a step that no TPU can run, without those of `outside_compilation`.
+    """Warns of a step's ops that TPUs can't run, except those of `outside_compilation`.
 
-    They run here, as in the original with `use_tpu=False`; a preflight and a real TPU refuse them.
+    They run here, as in the original with `use_tpu=False`; a preflight and a real TPU reject them.
     """
     found = dict(_ops_for_hosts(step))
     if not found:
@@ -190,8 +190,8 @@ def check_training_on_cores(
     Args:
         template: A template of mode `"train"`.
         cores: Number of replicas.
-        only_outside: Whether to look for Python in `outside_compilation` alone, as for a preflight, which reports
-            other Python as an op that no TPU runs. Defaults to `False`.
+        only_outside: Whether to look for Python in `outside_compilation` alone, as for a preflight, which reports other
+            Python calls as ops that TPUs can't run. Defaults to `False`.
 
     Raises:
         ValueError: If several cores train without a sum over replicas, or with the gradient of a
@@ -203,7 +203,7 @@ def check_training_on_cores(
 
 
 def check_gradients_are_combined(graph: tf.Graph) -> None:
-    """Refuses training on several replicas that never sums over them."""
+    """Rejects training on several replicas that never sums over them."""
     if not any(node.op == SUM for node in all_nodes(graph.as_graph_def())):
         raise ValueError(
             "CrossShardOptimizer must be used for model training on TPUs: the graph has no "
@@ -215,7 +215,7 @@ def check_gradients_are_combined(graph: tf.Graph) -> None:
 def _check_no_gradient_of_python(
     template: ModelTemplate, *, cores: int, only_outside: bool
 ) -> None:
-    """Refuses the gradient of a `tf.py_function`, for which TensorFlow remembers only one call at a time."""
+    """Rejects the gradient of a `tf.py_function`, for which TensorFlow remembers only one call at a time."""
     for op in upstream([template.train_op]):
         forward = python_of_gradient(op)
         if forward is not None and (is_outside(forward.node_def) or not only_outside):

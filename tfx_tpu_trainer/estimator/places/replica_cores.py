@@ -1,6 +1,6 @@
 """Spreads a replica over several cores of a TPU: which cores they are, and which part of the input each gets.
 
-The original enqueues each core's part of a tensor in the core's infeed queue. Here a part is an input of the program.
+The original enqueues each core's part of a tensor in the core's infeed queue; here the parts are inputs of the program.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ v1 = tf.compat.v1
 class CutVariable(NamedTuple):
     """A variable that is cut over the cores of a replica."""
 
-    # TensorFlow's passes cut a variable by its readers: the variable itself, with its own
-    # annotation, is outside of the program.
+    # TensorFlow's passes cut a variable according to its readers, since the variable itself, with its own annotation,
+    # is outside of the program.
 
     # The op that makes its handle in the traced graph.
     variable: tf.Operation
@@ -34,12 +34,12 @@ class CutVariable(NamedTuple):
         return tf_private.with_sharding(value, self.sharding)
 
     def keep(self, handle: tf.Tensor) -> tf.Operation:
-        """Cuts it for a whole program, also where an op changes it without reading it."""
+        """Cuts it for a whole program, including ops that change it without reading it."""
         return tf.raw_ops.AssignVariableOp(resource=handle, value=self.read(handle))
 
 
 def cut_variables(nodes: Iterable[tf.Tensor | tf.Operation]) -> dict[str, CutVariable]:
-    """Returns name of a handle -> variable, for those that a model cuts, of the ones that nodes use."""
+    """Returns name of a handle -> variable, for the variables in use that a model cuts."""
     ops = list(upstream(nodes))
     found = shardings.variable_shardings([op.node_def for op in ops])
     return {op.outputs[0].name: CutVariable(op, found[op.name]) for op in ops if op.name in found}
@@ -49,7 +49,7 @@ def cut_variables(nodes: Iterable[tf.Tensor | tf.Operation]) -> dict[str, CutVar
 class ReplicaCores:
     """The cores of the replicas, and how inputs are cut over them."""
 
-    # The cores of each replica; `None` where each has one.
+    # The cores of each replica; `None` if each has one.
     device_assignment: tf.tpu.experimental.DeviceAssignment | None = None
     # Name of a placeholder that is cut over a replica's cores -> its parts along each dimension;
     # each core has the others whole.
@@ -65,7 +65,7 @@ class ReplicaCores:
         return v1.tpu.replicate(program, given, device_assignment=self.device_assignment)
 
     def cut(self, name: str, tensor: tf.Tensor, *, stacked: bool = False) -> tf.Tensor:
-        """Cuts one replica's input on the host, so that each core is sent its part only."""
+        """Cuts one replica's input on the host, so each core is sent only its part."""
         counts = self._counts(name, stacked=stacked)
         if counts is None:
             return tensor
@@ -99,4 +99,4 @@ class ReplicaCores:
 
 
 ONE_CORE = ReplicaCores()
-"""Each replica has a core of its own."""
+"""Each replica has its own core."""

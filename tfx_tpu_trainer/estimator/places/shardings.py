@@ -1,4 +1,4 @@
-"""Reads how XLA's shardings cut tensors over the cores of one replica, and refuses cuts that do not fit.
+"""Reads how XLA's shardings cut tensors over the cores of one replica, and rejects cuts that do not fit.
 
 `xla_sharding` (`tensorflow.python.compiler.xla.experimental`) annotates ops with an `OpSharding`: in the attribute
 `_XlaSharding`, and in `sharding` of an `XlaSharding` op. Only a TPU and a preflight cut tensors; an emulated replica is
@@ -25,7 +25,7 @@ _READ = "ReadVariableOp"
 
 
 def sharding_of(node: Any) -> xla_data_pb2.OpSharding | None:
-    """Returns the sharding of an op's first output; `None` where it has none."""
+    """Returns the sharding of an op's first output, or `None`."""
     serialized = node.attr[ATTRIBUTE].s if ATTRIBUTE in node.attr else b""
     if node.op == "XlaSharding" and not serialized:
         serialized = node.attr["sharding"].s
@@ -64,7 +64,7 @@ def parts(sharding: xla_data_pb2.OpSharding | None, rank: int) -> list[int]:
 def misfit(
     name: str, shape: Sequence[int | None], sharding: xla_data_pb2.OpSharding | None, *, cores: int
 ) -> str | None:
-    """Explains why a sharding does not fit a tensor; `None` where it does.
+    """Explains why a sharding does not fit a tensor; `None` if it fits.
 
     XLA would pad a dimension that does not divide, but each core would compute with the padding.
     """
@@ -80,7 +80,7 @@ def misfit(
 
 
 def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int]) -> str | None:
-    """Explains which dimension of a tensor its parts do not divide; `None` where they do."""
+    """Explains which dimension of a tensor its parts do not divide; `None` if they divide all."""
     for dimension, (size, count) in enumerate(zip(shape, counts)):
         if size is not None and size % count:
             up = -(-size // count) * count
@@ -108,11 +108,11 @@ def variable_shardings(nodes: Sequence[Any]) -> dict[str, xla_data_pb2.OpShardin
 
 
 def check_shardings(template: ModelTemplate, *, cores: int) -> None:
-    """Refuses a step whose annotated tensors can't be cut evenly over the cores of a replica."""
+    """Rejects a step whose annotated tensors can't be cut evenly over the cores of a replica."""
     if cores == 1:
         return
     for op, node, _ in nodes_of_step(template):
-        # Shapes of ops in functions are unknown here; a preflight checks them too.
+        # Shapes of ops in functions are unknown here; a preflight checks those, too.
         sharding = sharding_of(node)
         if sharding is None:
             continue
@@ -142,7 +142,7 @@ _logger = tf.get_logger()
 
 
 def check_counts(dims: Sequence[Any], *, num_cores_per_replica: int) -> None:
-    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, whatever the input is."""
+    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, without the input."""
     for index, part in enumerate(dims):
         _check_nested_counts(
             f"TPUConfig.input_partition_dims[{index}]", part, num_cores_per_replica
@@ -188,7 +188,7 @@ def check_input_partitions(
 ) -> None:
     """Checks the counts of `TPUConfig(input_partition_dims=...)`, valid by `check_counts`, against a replica's input.
 
-    Emulated replicas cut nothing, but refuse what a TPU would. A dimension that the counts do not divide gets a
+    Emulated replicas cut nothing, but reject what a TPU would reject. A dimension that the counts do not divide gets a
     warning, since the original cuts it, with a smaller last piece.
     """
     for where, name, counts, tensor in _walk(dims, features, labels):
@@ -248,7 +248,7 @@ def _of_structure(
 def _nested(
     where: str, path: str, dims: Any, tensors: Any
 ) -> Iterator[tuple[str, Sequence[int] | None, tf.Tensor]]:
-    """Descends into mappings and tuples: a list has the counts of one tensor."""
+    """Descends into mappings and tuples; a list has the counts of one tensor."""
     if isinstance(tensors, Mapping):
         if not isinstance(dims, Mapping) or set(dims) != set(tensors):
             raise TypeError(f"{where}{path} must have the keys {sorted(tensors)}; got {dims!r}.")

@@ -1,8 +1,8 @@
 """Replaces random ops by stateless ones that draw by the global step.
 
 An op with state (`RandomUniform`, ...) counts its draws in its kernel, which ends with the session and which XLA lacks.
-TensorFlow's stateless ops draw the same numbers from a counter that they read: so a training that resumes draws the
-next ones. XLA compiles them, to the same integers, but makes fractions of other bits.
+TensorFlow's stateless ops draw the same numbers from a counter that they read, so a training that resumes draws
+the next ones. XLA compiles them to the same integers, but makes fractions from other bits.
 """
 
 import secrets
@@ -39,7 +39,7 @@ _INTEGERS = "RandomUniformInt"
 # With these, the stateless op of the same distribution returns the same numbers, bit by bit. n is
 # the global step, so for a training that runs its steps in order nothing changes.
 # The invariants: the shape is the same in each step; two ops differ by their op-level seeds; and
-# each replica's copy gets a seed of its own (`mark_seed`), as copies of the stateful op do.
+# each replica's copy gets its own seed (`mark_seed`), as copies of the stateful op do.
 def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tensor | None:
     """Makes a training's random ops draw by the global step, in place; returns the step if it changed any.
 
@@ -79,11 +79,11 @@ def _drawn(op: tf.Operation, step: tf.Tensor) -> tf.Tensor:
     """Returns an op's draw in a step."""
     count = step * tf.reduce_prod(tf.cast(op.inputs[0], tf.int64)) * _COUNTS_PER_NUMBER
     if _is_seeded(op.node_def):
-        # As the kernel does, take a negative seed as the unsigned number of the same bits.
+        # Like the kernel, treats a negative seed as the unsigned number of the same bits.
         seeds = [op.get_attr(name) for name in ("seed", "seed2")]
         seed, op_seed = (np.int64(value).astype(np.uint64) for value in seeds)
     else:
-        # Drawn once, when the graph is made, so that each run draws other numbers, as it does with
+        # Drawn once, when the graph is made, so each run draws other numbers, as it does with
         # an unseeded op; the counter makes the steps differ.
         seed, op_seed = (np.uint64(secrets.randbits(64)) for _ in range(2))
     of_op = tf.constant(op_seed, tf.uint64)

@@ -1,4 +1,4 @@
-"""When to train, when to evaluate, what to export: `train_and_evaluate` and what it takes."""
+"""Decides when to train, evaluate and export: `train_and_evaluate`, its specs and exporters."""
 
 from tfx_tpu_trainer.estimator.schedule._exporters import (
     BestExporter,

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import argument_names, unexpected_arguments
+from tfx_tpu_trainer.estimator._argument_checks import holds
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP, LOSS
-from tfx_tpu_trainer.estimator._number_checks import holds
+from tfx_tpu_trainer.estimator._user_calls import argument_names, unexpected_arguments
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_events
 
 _logger = tf.get_logger()
@@ -58,7 +58,7 @@ class SavedModelExporter(Exporter):
         assets_extra: Mapping[str, str] | None,
         as_text: bool,
     ) -> None:
-        """Keeps the folder's name, and the arguments of `Estimator.export_saved_model`."""
+        """Stores the folder's name, and the arguments of `Estimator.export_saved_model`."""
         self._name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
@@ -101,7 +101,7 @@ class FinalExporter(SavedModelExporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
     ) -> None:
-        """Keeps the arguments of the export.
+        """Stores the arguments of the export.
 
         Args:
             name: Name of the folder of the exports.
@@ -148,7 +148,7 @@ class LatestExporter(SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        """Keeps the arguments of the export.
+        """Stores the arguments of the export.
 
         Args:
             name: Name of the folder of the exports.
@@ -181,7 +181,7 @@ class LatestExporter(SavedModelExporter):
 def loss_smaller(
     best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
 ) -> bool:
-    """Tells whether the current loss is smaller than the best one."""
+    """Returns whether the current loss is smaller than the best one."""
     for name, result in zip(_COMPARED, (best_eval_result, current_eval_result)):
         if not result or LOSS not in result:
             raise ValueError(f"{name} cannot be empty or no loss is found in it: {result!r}.")
@@ -191,7 +191,7 @@ def loss_smaller(
 class BestExporter(SavedModelExporter):
     """Exports each model that is better than all before; mirrors `tf.estimator.BestExporter`.
 
-    After a restart, the best result comes from the evaluation's events, so that a worse model is not
+    After a restart, the best result comes from the evaluation's events, so a worse model is not
     exported. (The original exports the first model after every restart.)
 
     Examples:
@@ -225,15 +225,15 @@ class BestExporter(SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        """Keeps the arguments of comparison and export.
+        """Stores the arguments of comparison and export.
 
         Args:
             name: Name of the folder of the exports. Defaults to `"best_exporter"`.
             serving_input_receiver_fn: Returns a `ServingInputReceiver`.
-            event_file_pattern: Event files of the evaluation, relative to the model folder.
-                Defaults to those of an unnamed one; `None` forgets the best at a restart.
-            compare_fn: Takes `best_eval_result` and `current_eval_result`, and tells whether the
-                current one is better. Defaults to the smaller loss.
+            event_file_pattern: Event files of the evaluation, relative to the model folder. Defaults to those of an
+                unnamed one; with `None`, a restart forgets the best result.
+            compare_fn: Takes `best_eval_result` and `current_eval_result`, and returns whether the current one is
+                better. Defaults to the smaller loss.
             assets_extra: Maps names below `assets.extra` to files to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
             exports_to_keep: Newest exports to keep. Defaults to 5; `None` keeps all.
@@ -259,12 +259,12 @@ class BestExporter(SavedModelExporter):
     ) -> bytes | None:
         """Exports the model if it is the best so far; see `Exporter.export`."""
         del is_the_final_export
-        # One exporter may serve several estimators in turn, each with a best result of its own.
+        # One exporter may serve several estimators in turn, each with its own best result.
         if self._model_dir != estimator.model_dir:
             self._model_dir, self._best = estimator.model_dir, None
             _logger.info("Loading best metric from event files.")
-            # Events without an export are of a run that was killed before it exported: its best
-            # model is not on disk, so the next one is exported whatever its result.
+            # Events without an export come from a run that was killed before it exported: its best model is not on
+            # disk, so the next one is exported regardless of its result.
             if self._event_file_pattern and versions_of(export_path):
                 self._best = self._best_before(eval_result)
         if self._best is not None and not self._compare_fn(

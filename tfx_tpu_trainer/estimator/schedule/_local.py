@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.progress import duration, expecting
-from tfx_tpu_trainer.estimator import _spec_checks
-from tfx_tpu_trainer.estimator._callables import check_input_fn
+from tfx_tpu_trainer.estimator import _estimator_spec
+from tfx_tpu_trainer.estimator._argument_checks import check_positive, holds
 from tfx_tpu_trainer.estimator._calls import check_listeners
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP
-from tfx_tpu_trainer.estimator._number_checks import check_positive, holds
+from tfx_tpu_trainer.estimator._user_calls import check_input_fn
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 from tfx_tpu_trainer.estimator.schedule._exporters import Exporter
 
@@ -63,7 +63,7 @@ class TrainSpec(_TrainFields):
             cls,
             input_fn,
             max_steps,
-            _spec_checks.check_hooks(hooks, message=_HOOKS),
+            _estimator_spec.check_hooks(hooks, message=_HOOKS),
             check_listeners(saving_listeners, message=_LISTENERS),
         )
 
@@ -121,7 +121,7 @@ class EvalSpec(_EvalFields):
             input_fn,
             steps,
             name,
-            _spec_checks.check_hooks(hooks, message=_HOOKS),
+            _estimator_spec.check_hooks(hooks, message=_HOOKS),
             _check_exporters(exporters),
             start_delay_secs,
             throttle_secs,
@@ -183,11 +183,11 @@ class EvaluationListener:
     """May stop `train_and_evaluate` before or after an evaluation."""
 
     def before_eval(self) -> bool:
-        """Returns whether to go on; `False` skips the evaluation and stops."""
+        """Returns whether to continue; `False` skips the evaluation and stops."""
         return True
 
     def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
-        """Returns whether to go on.
+        """Returns whether to continue.
 
         Args:
             evaluated: The evaluation; `None` if there was no new checkpoint.
@@ -230,7 +230,7 @@ class CheckpointEvaluator:
             The evaluation, or `None` if there is no new checkpoint.
 
         Raises:
-            TypeError: If `evaluate` returned no dict.
+            TypeError: If `evaluate` did not return a dict.
             ValueError: If the dict is empty, or lacks the global step.
         """
         path = self._estimator.latest_checkpoint()
@@ -301,10 +301,10 @@ def run_local(
     *,
     listener: EvaluationListener | None = None,
 ) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None]:
-    """Trains, and evaluates after each checkpoint but the first.
+    """Trains, and evaluates after each checkpoint except the first.
 
-    With `RunConfig(save_input_position=True)`, a resumed training also evaluates its first checkpoint
-    if the training before ended without that evaluation.
+    With `RunConfig(save_input_position=True)`, a resumed training also evaluates its first checkpoint if the previous
+    training ended without that evaluation.
     """
     config = estimator.config
     _logger.info(
@@ -316,7 +316,7 @@ def run_local(
     )
 
     def is_missing(step: int) -> bool:
-        # Without the input's position, a resumed training differs anyway, so the original's way is kept.
+        # Without the input's position, a resumed training differs anyway, so it behaves like the original.
         goes_on = step > 0 and config.save_input_position
         return goes_on and step not in read_eval_metrics(estimator.eval_dir(eval_spec.name))
 
@@ -360,7 +360,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         self.last: EvaluatedCheckpoint | None = None
 
     def next_in_words(self) -> str:
-        """Describes when the next evaluation is, after the words "next evaluation"."""
+        """Describes when the next evaluation is due, after the words "next evaluation"."""
         left = 0.0
         if self._started is not None:
             left = self._started + self._throttle_secs - self._clock()
@@ -375,8 +375,8 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
     def after_save(self, session: v1.Session, global_step_value: int) -> bool | None:
         """Evaluates; returns `True` to stop training."""
         del session
-        # Training saves before its first step: an untrained model, or the last checkpoint of the run
-        # before, which was evaluated unless the run was killed in between.
+        # Training saves before its first step: an untrained model, or the last checkpoint of the previous run, which
+        # was evaluated unless the run was killed in between.
         if self._first:
             self._first = False
             if not self._is_missing(int(global_step_value)):
@@ -410,7 +410,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
             self._listener.after_eval(self.last)
 
     def _evaluate(self, step: int, now: float) -> None:
-        # Noted before: the throttle counts from the start of an evaluation, as in the original.
+        # Recorded before, since the throttle counts from the start of an evaluation, as in the original.
         self._started, self._evaluated_step = now, step
         evaluated = self._evaluator.evaluate_newest()
         if evaluated is None:

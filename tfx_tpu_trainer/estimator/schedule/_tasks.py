@@ -34,9 +34,9 @@ def train_and_evaluate(
 ) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None] | None:
     """Trains, evaluates and exports; mirrors `tf.estimator.train_and_evaluate`.
 
-    In one process, an evaluation follows each checkpoint. Where TF_CONFIG describes a cluster, this
-    process runs its own task: chief and workers train, a ps serves variables, and the evaluator
-    evaluates checkpoints as they appear, until it reaches `max_steps`.
+    In one process, an evaluation follows each checkpoint. If TF_CONFIG describes a cluster, this process runs its own
+    task: chief and workers train, a ps serves variables, and the evaluator evaluates checkpoints as they appear, until
+    it reaches `max_steps`.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import (
@@ -239,7 +239,7 @@ def _train(
         hooks=list(train_spec.hooks),
         saving_listeners=listeners,
     )
-    del server  # It lives as long as its task trains.
+    del server  # The server lives as long as its task trains.
 
 
 def worker_delay(config: RunConfig) -> int:

@@ -18,8 +18,7 @@ from tfx_tpu_trainer.estimator.tpu._from_estimator import (
     export_estimator_savedmodel,
     from_estimator,
 )
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import InputPipelineConfig, TPUConfig
+from tfx_tpu_trainer.estimator.tpu._run_config import InputPipelineConfig, RunConfig, TPUConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import (
     ExportSavedModelApiVersion,
     TPUEstimator,
@@ -31,7 +30,7 @@ CrossShardOptimizer = _tf.compat.v1.tpu.CrossShardOptimizer
 """TensorFlow's own `tf.compat.v1.tpu.CrossShardOptimizer`: averages the gradients of all cores.
 
 Examples:
-    The first core has the row 1, the second the row 3; the step goes by the mean of their
+    The first core has the row 1, the second the row 3; the step uses the mean of their
     gradients on both:
 
     >>> from tfx_tpu_trainer.estimator import tpu

@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import check_input_fn
 from tfx_tpu_trainer.estimator._calls import EstimatorCalls, TrainingReports
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
 from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import check_input_fn
 from tfx_tpu_trainer.estimator.places.choice import (
     Kind,
     check_can_be_emulated,
@@ -27,9 +27,9 @@ from tfx_tpu_trainer.estimator.places.host import OnHost
 from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Place, bind_call
 from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus
 from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import (
+from tfx_tpu_trainer.estimator.tpu._run_config import (
     InputPipelineConfig,
+    RunConfig,
     check_positive_integer,
     parse_iterations_per_loop,
 )
@@ -98,7 +98,7 @@ class TPUEstimatorCalls(EstimatorCalls):
         """Returns where a call runs, and logs it unless it is this host; only a call needs the TPU."""
         check_input_fn(input_fn)
         use_tpu, strategy = self._settings.on_cores[mode], self._strategy(mode)
-        # Under TFX_TPU_TRAINER_EMULATE=1 emulation wins, whatever the config names.
+        # Under TFX_TPU_TRAINER_EMULATE=1 emulation wins over the config.
         if use_tpu and not emulates(""):
             self._check_one_place(mode, strategy)
         master = self._master(mode)
@@ -132,7 +132,7 @@ class TPUEstimatorCalls(EstimatorCalls):
         rows = self._settings.batch_sizes[mode]
         if mode == ModeKeys.TRAIN and rows is not None and context is None:
             return JobOnHost(call=call, rows=rows, batch_axis=self._settings.batch_axis)
-        # Rows without an end may be meant, as in the original.
+        # An input without an end may be intended, as in the original.
         return OnHost(call=call, input_context=context, warns_of_endless_input=False)
 
     def under_strategy(
@@ -192,7 +192,7 @@ class TPUEstimatorCalls(EstimatorCalls):
             output_dir=self._config.model_dir if self._config.save_summary_steps else None,
         )
         if isinstance(place, OnHost):
-            # Its steps may run in loops, whose loss only the training itself knows.
+            # Its steps may run in loops, whose loss only the training knows.
             plan = dataclasses.replace(plan, log_loss_every=period["every_n_steps"])
         else:
             hooks = [*hooks, self._loss_log(plan, period)]
@@ -306,8 +306,8 @@ class TPUEstimatorCalls(EstimatorCalls):
         )
 
     def _strategy(self, mode: str) -> tf.distribute.Strategy | None:
-        # The original predicts under no strategy. On cores, under a TPUStrategy, the cores are the
-        # strategy's, and there is nowhere else to predict.
+        # The original predicts under no strategy. Under a TPUStrategy, the cores belong to the strategy, and there is
+        # no other place to predict.
         if mode == ModeKeys.PREDICT and self._settings.on_cores[mode]:
             return self._config.eval_distribute
         return strategy_of(self._config, mode)
@@ -332,11 +332,10 @@ class TPUEstimatorCalls(EstimatorCalls):
 def share_of_replica(
     global_batch_size: int | None, *, replicas: int, use_tpu: bool
 ) -> dict[str, Any]:
-    """Returns what the params of input_fn and model_fn say under a `tf.distribute` strategy."""
+    """Returns the params of input_fn and model_fn under a `tf.distribute` strategy."""
     added: dict[str, Any] = {"use_tpu": use_tpu}
     if use_tpu:
-        # tf.distribute calls input_fn once and draws an element for each replica, which is what
-        # PER_HOST_V2 does with one host.
+        # tf.distribute calls input_fn once and draws an element for each replica, like PER_HOST_V2 with one host.
         added["context"] = TPUContext(
             CoreLayout(replicas, one_host=True), InputMode.PER_HOST_V2, invocation=0
         )

@@ -25,11 +25,11 @@ class TPUNotFoundError(urllib.error.URLError):
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Finds a TPU by its name; mirrors `tf.distribute.cluster_resolver.TPUClusterResolver`.
 
-    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name stands for the emulated cores of this process.
+    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name refers to the emulated cores of this process.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TPUClusterResolver:
-        """Makes a resolver, that of emulated cores if the environment emulates them."""
+        """Makes a resolver; that of emulated cores if the environment emulates them."""
         return super().__new__(EmulatedTPUClusterResolver if environment_emulates() else cls)
 
     def __init__(
@@ -42,7 +42,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         """Looks up the TPU in Google Cloud, unless the name is an address or `"local"`.
 
         Args:
-            tpu: The TPU's name or address. Defaults to `None`: that of the environment.
+            tpu: The TPU's name or address. Defaults to `None`, the environment's.
             zone: Its zone. Defaults to `None`, this machine's.
             project: Its project. Defaults to `None`, this machine's.
             **options: Further arguments of TensorFlow's resolver.
@@ -81,14 +81,14 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 class EmulatedTPUClusterResolver(TPUClusterResolver):
-    """Stands for the TPU that a program names while TPU cores are emulated.
+    """Replaces the TPU that a program names while TPU cores are emulated.
 
     TensorFlow's resolver looks up the TPU's address in Google Cloud, and fails elsewhere. Here the
     cluster is this process.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> EmulatedTPUClusterResolver:
-        """Makes a resolver of emulated cores, whatever the environment."""
+        """Makes a resolver of emulated cores, regardless of the environment."""
         return object.__new__(cls)
 
     def __init__(
@@ -99,7 +99,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
         job_name: str = "worker",
         **options: Any,
     ) -> None:
-        """Keeps the TPU's name; only Google Cloud needs the other arguments."""
+        """Stores the TPU's name; only Google Cloud needs the other arguments."""
         # Only for this name, TensorFlow's constructor makes no client of Google Cloud.
         super().__init__(tpu="local", job_name=job_name)
         self._named = tpu
@@ -111,7 +111,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
     def connect(
         tpu: str | None = None, zone: str | None = None, project: str | None = None
     ) -> EmulatedTPUClusterResolver:
-        """Returns a resolver; there is nothing to connect to."""
+        """Returns a resolver, since there is nothing to connect to."""
         return EmulatedTPUClusterResolver(tpu, zone, project)
 
     def get_tpu_system_metadata(self) -> Any:

@@ -12,8 +12,7 @@ from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._keras_in_model_fn import legacy_bases, todays_bases
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, on_cores
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import TPUEstimator
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
@@ -53,11 +52,11 @@ def from_estimator(
     gradients: Combination = "mean",
     **options: Any,
 ) -> TPUEstimator:
-    """Returns a TPUEstimator with the model of another estimator; the original has no such function.
+    """Returns a TPUEstimator with the model of another estimator; the original lacks this function.
 
-    On cores, the optimizers of model_fn combine their gradients: those of canned estimators and heads as the losses are
-    reduced, others by `gradients`. Metrics of heads measure the rows of all cores. Summaries are left out, because they
-    can't be read from cores.
+    On cores, the optimizers of model_fn combine their gradients: in canned estimators and heads by the reduction of
+    their losses, elsewhere by `gradients`. Metrics of heads measure the rows of all cores. Summaries are left out,
+    because they can't be read from cores.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineClassifier, tpu
@@ -85,8 +84,8 @@ def from_estimator(
         The TPUEstimator.
 
     Raises:
-        ValueError: If an argument is invalid. On cores, methods raise it for features that are strings,
-            and for metrics that no head makes.
+        ValueError: If an argument is invalid. On cores, methods raise it for string features, and for metrics that no
+            head makes.
         TypeError: If `estimator` is not an Estimator, or is a TPUEstimator already.
     """
     if not isinstance(estimator, Estimator) or isinstance(estimator, TPUEstimator):
@@ -167,8 +166,8 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
         loss=spec.loss,
         train_op=spec.train_op,
         export_outputs=spec.export_outputs,
-        # Made with the rest of the model. `make_host_scaffold`, which calls this, refuses a scaffold
-        # whose ops read a core's tensors.
+        # Made with the rest of the model. `make_host_scaffold`, which calls this, rejects a scaffold whose ops read a
+        # core's tensors.
         scaffold_fn=lambda: spec.scaffold,
         training_hooks=(*spec.training_hooks, *spec.training_chief_hooks),
         evaluation_hooks=spec.evaluation_hooks,
@@ -189,12 +188,12 @@ def check_combination(gradients: str) -> None:
 def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]:
     """Makes all optimizers that are used inside combine their gradients over the cores.
 
-    It replaces `CrossShardOptimizer` where no optimizer can be wrapped, since a model_fn makes its own.
-    Inside, `apply_gradients` of the bases of all graph optimizers is replaced in the whole process;
-    gradients that are summed already stay unchanged.
+    It does the work of `CrossShardOptimizer` for a model_fn that makes its own optimizer, which can't be wrapped. In
+    the block, `apply_gradients` of the base classes of all graph optimizers is replaced in the whole process; gradients
+    that are already summed stay unchanged.
     """
-    # Gradients may pass several wrapped methods, as those of a v1 optimizer inside another one do. The
-    # first one makes them the output of a CrossReplicaSum, which the next ones recognize (`_summed`).
+    # Gradients may pass several wrapped methods, for example those of a v1 optimizer inside another one. The first one
+    # makes them the output of a CrossReplicaSum, which the next ones recognize (`_summed`).
     with contextlib.ExitStack() as stack:
         for base in _bases():
             stack.enter_context(_replaced(base, replicas, gradients))
@@ -233,7 +232,7 @@ def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None
 def _summed(gradient: Any, replicas: int, gradients: Combination) -> Any:
     if gradient is None:
         return None
-    # IndexedSlices become dense, since each core has other rows and a sum over cores needs one shape.
+    # IndexedSlices become dense, since cores have different rows and a sum over cores needs one shape.
     tensor = tf.convert_to_tensor(gradient)
     # A head inside `on_cores`, or the user's CrossShardOptimizer, has summed it already.
     if tensor.op.type == SUM:

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     number_of_sources,
 )
 
-# The original's device of each host where there is no job: this process.
+# The original's device of each host if there is no job: this process.
 _THIS_HOST = "/replica:0/task:0/device:CPU:0"
 
 
@@ -81,7 +81,7 @@ class TPUContext:
         """Returns which part of the input this call of input_fn returns.
 
         Returns:
-            The device of the host, the number of this call, the number of calls in all, and how
+            The device of the host, the number of this call, the total number of calls, and how
             many replicas this call feeds.
 
         Raises:
@@ -147,8 +147,8 @@ IS_PADDING = "is_padding"
 class FeaturesWithPadding(dict):
     """Features whose `features["is_padding"]` marks the rows of padding.
 
-    Only a lookup finds the key, not an iteration, since a model_fn that makes a column of every
-    feature must not get another one. The original documents the key but never had it.
+    Only a lookup finds the key; an iteration does not, since a model_fn that makes a column of every feature must not
+    get another one. The original documents the key but never had it.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ def without_padding(features: Any) -> Any:
 
 
 def _with(features: Any, make_padding: Callable[[], tf.Tensor | None]) -> Any:
-    # A tensor or a tuple has no keys, and a subclass of dict may have other rules for missing ones.
+    # A tensor or a tuple has no keys, and a subclass of dict may treat missing keys differently.
     if type(features) is not dict:
         return features
     return FeaturesWithPadding(features, make_padding=make_padding)

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import as_params, check_model_fn
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import as_params, check_model_fn
 from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCalls
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import (
+from tfx_tpu_trainer.estimator.tpu._run_config import (
     InputPipelineConfig,
+    RunConfig,
     check_integer,
     check_positive_integer,
     parse_iterations_per_loop,
@@ -30,7 +30,7 @@ _RESERVED_PARAMS = ("batch_size", "context")
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """Whether the engine (V1) or model_fn (V2) puts the TPU computation into an export."""
+    """Selects whether the engine (V1) or model_fn (V2) puts the TPU computation into an export."""
 
     V1 = 1
     V2 = 2
@@ -40,7 +40,7 @@ class TPUEstimator(Estimator):
     """An `Estimator` with TPU support; mirrors `tf.compat.v1.estimator.tpu.TPUEstimator`.
 
     Batch sizes are global; input_fn and model_fn read their share from `params["batch_size"]`, and
-    `params["use_tpu"]` tells model_fn whether it runs on cores.
+    `params["use_tpu"]` is whether model_fn runs on cores.
 
     Examples:
         Two emulated cores, each with half of the four rows of a step:
@@ -110,10 +110,9 @@ class TPUEstimator(Estimator):
             eval_on_tpu: Whether evaluation runs on the cores too. Defaults to `True`.
             export_to_tpu: Whether an export has a graph for TPUs. Defaults to `True`.
             export_to_cpu: Whether an export has a graph for CPUs. Defaults to `True`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables'
-                first values. Defaults to `None`.
-            embedding_config_spec: Embeddings of the cores, an
-                `experimental.EmbeddingConfigSpec`; on emulated ones. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables' initial values.
+                Defaults to `None`.
+            embedding_config_spec: Embeddings of the cores, an `experimental.EmbeddingConfigSpec`. Defaults to `None`.
             export_saved_model_api_version: 1 or 2, or the enum. Defaults to V1.
 
         Raises:
@@ -152,8 +151,8 @@ class TPUEstimator(Estimator):
         super().__init__(
             model_fn,
             model_dir=model_dir,
-            # It would add a ThroughputHook to each session that counts a session call as a step.
-            # `_calls` adds those of the cores, with the period below.
+            # It would add a ThroughputHook that counts a session call as a step to each session. `_calls` adds those of
+            # the cores, with the period below.
             config=config.replace(log_step_count_steps=None),
             params=params,
             warm_start_from=warm_start_from,
@@ -175,8 +174,7 @@ class TPUEstimator(Estimator):
             report_period=_report_period(config),
             report_steps=config.log_step_count_steps,
         )
-        # Read at each export, since the export scripts of BERT set `estimator._export_to_tpu =
-        # False`.
+        # Read at each export, since BERT's export scripts set `estimator._export_to_tpu = False`.
         self._export_to_cpu = export_to_cpu
         self._export_to_tpu = export_to_tpu
         self._export_saved_model_api_version = export_saved_model_api_version
@@ -207,7 +205,7 @@ def call_settings(estimator: TPUEstimator) -> TPUCallSettings:
 def _check_batch_sizes(batch_sizes: Mapping[str, Any], *, use_tpu: bool) -> None:
     if use_tpu and batch_sizes[ModeKeys.TRAIN] is None:
         raise ValueError("`train_batch_size` cannot be `None` when use_tpu is True.")
-    # A host's input_fn need not use its batch size, which may be 0 or -1 there.
+    # A host's input_fn may ignore its batch size, which may be 0 or -1 there.
     check = check_positive_integer if use_tpu else check_integer
     for mode, value in batch_sizes.items():
         if value is not None:

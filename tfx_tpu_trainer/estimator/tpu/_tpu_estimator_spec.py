@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import _spec_checks
-from tfx_tpu_trainer.estimator._callables import positional_names, takes_varargs
+from tfx_tpu_trainer.estimator import _estimator_spec
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import positional_names, takes_varargs
 from tfx_tpu_trainer.estimator.export import _outputs
 
 v1 = tf.compat.v1
@@ -90,13 +90,13 @@ class TPUEstimatorSpec(_Fields):
             if host_function is not None:
                 _check_host_function(name, host_function)
         hooks = {
-            "training_hooks": _spec_checks.check_hooks(training_hooks),
-            "evaluation_hooks": _spec_checks.check_hooks(evaluation_hooks),
-            "prediction_hooks": _spec_checks.check_hooks(prediction_hooks),
+            "training_hooks": _estimator_spec.check_hooks(training_hooks),
+            "evaluation_hooks": _estimator_spec.check_hooks(evaluation_hooks),
+            "prediction_hooks": _estimator_spec.check_hooks(prediction_hooks),
         }
-        train_op = _spec_checks.check_train_op(train_op, mode)
-        loss = _spec_checks.check_loss(loss, mode)
-        predictions = _spec_checks.check_predictions(predictions, mode)
+        train_op = _estimator_spec.check_train_op(train_op, mode)
+        loss = _estimator_spec.check_loss(loss, mode)
+        predictions = _estimator_spec.check_predictions(predictions, mode)
         if scaffold_fn is not None and not callable(scaffold_fn):
             raise TypeError(f"scaffold_fn must be callable, given: {scaffold_fn!r}.")
         if mode == ModeKeys.PREDICT:
@@ -143,14 +143,14 @@ class TPUEstimatorSpec(_Fields):
             mode=mode,
             features=features,
             labels=labels,
-            loss=_spec_checks.check_loss(self.loss, mode),
-            train_op=_spec_checks.check_train_op(self.train_op, mode),
-            predictions=_spec_checks.predictions_of_mode(self.predictions, mode),
+            loss=_estimator_spec.check_loss(self.loss, mode),
+            train_op=_estimator_spec.check_train_op(self.train_op, mode),
+            predictions=_estimator_spec.predictions_of_mode(self.predictions, mode),
             eval_metrics=_of_cores(_host_function("eval_metrics", self.eval_metrics)),
             eval_metric_ops={},
             host_call=_of_cores(_host_function("host_call", self.host_call)),
             make_scaffold=self._make_scaffold,
-            hooks=_spec_checks.hooks_of_mode(self, mode),
+            hooks=_estimator_spec.hooks_of_mode(self, mode),
             chief_hooks=(),
         )
 
@@ -169,7 +169,7 @@ def _host_function(name: str, pair: Any) -> HostFunction | None:
 
 
 def _of_cores(function: HostFunction | None) -> HostFunction | None:
-    """Checks that cores can send a host function's arguments; on the host they may be any value."""
+    """Checks that cores can send a host function's arguments; on the host any value is allowed."""
     for value in () if function is None else tf.nest.flatten(function.tensors):
         if not tf.is_tensor(value):
             assert function is not None

@@ -1,7 +1,7 @@
-"""The API of `tf.compat.v1.estimator.tpu.experimental`, and what its spec is made of.
+"""The API of `tf.compat.v1.estimator.tpu.experimental`, and the classes that its spec takes.
 
-The parameter classes were in `tf.compat.v1.tpu.experimental`, and the configurations beside them, until TensorFlow 2.16
-removed them with the original.
+The parameter classes were in `tf.compat.v1.tpu.experimental`, and the configurations next to them, until TensorFlow
+2.16 removed them with the original.
 """
 
 from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (

@@ -10,18 +10,12 @@ from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._extenders import add_metrics
 from tfx_tpu_trainer.estimator._hook_names import *
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
 from tfx_tpu_trainer.estimator.canned._baseline import V1BaselineClassifier as BaselineClassifier
 from tfx_tpu_trainer.estimator.canned._baseline import V1BaselineEstimator as BaselineEstimator
 from tfx_tpu_trainer.estimator.canned._baseline import V1BaselineRegressor as BaselineRegressor
-from tfx_tpu_trainer.estimator.canned._columns import (
-    v1_classifier_parse_example_spec as classifier_parse_example_spec,
-)
-from tfx_tpu_trainer.estimator.canned._columns import (
-    v1_regressor_parse_example_spec as regressor_parse_example_spec,
-)
 from tfx_tpu_trainer.estimator.canned._combined import (
     V1DNNLinearCombinedClassifier as DNNLinearCombinedClassifier,
 )
@@ -37,6 +31,12 @@ from tfx_tpu_trainer.estimator.canned._dnn import V1DNNRegressor as DNNRegressor
 from tfx_tpu_trainer.estimator.canned._linear import V1LinearClassifier as LinearClassifier
 from tfx_tpu_trainer.estimator.canned._linear import V1LinearEstimator as LinearEstimator
 from tfx_tpu_trainer.estimator.canned._linear import V1LinearRegressor as LinearRegressor
+from tfx_tpu_trainer.estimator.canned._shared import (
+    v1_classifier_parse_example_spec as classifier_parse_example_spec,
+)
+from tfx_tpu_trainer.estimator.canned._shared import (
+    v1_regressor_parse_example_spec as regressor_parse_example_spec,
+)
 from tfx_tpu_trainer.estimator.heads import *
 from tfx_tpu_trainer.estimator.keras import v1_model_to_estimator as model_to_estimator
 from tfx_tpu_trainer.estimator.schedule import *

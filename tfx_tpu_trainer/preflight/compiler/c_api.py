@@ -59,7 +59,7 @@ _ERROR_CODES = (
 
 
 class PjrtError(RuntimeError):
-    """What the plug-in says when it refuses a call.
+    """The plug-in's error when it rejects a call.
 
     Attributes:
         code: Name of the status code, such as `"RESOURCE_EXHAUSTED"`.
@@ -230,7 +230,7 @@ class PjrtPlugin:
 
     def __init__(self, path: str) -> None:
         """Loads the library."""
-        # Kept, since the table of functions is inside it.
+        # Kept, since the library contains the table of functions.
         self._library = ctypes.CDLL(path)
         get_api = self._library.GetPjrtApi
         get_api.restype = ctypes.POINTER(_Api)

@@ -1,4 +1,4 @@
-"""Compiles HLO for a TPU that is not there; `_compiling.py` runs this module in a process.
+"""Compiles HLO for a TPU that is not present; `_compiling.py` runs this module in a process.
 
     python -m tfx_tpu_trainer.preflight.compiler.tpu_compiler FOLDER
 
@@ -123,7 +123,7 @@ class TpuCompiler:
         return costs
 
     def _memory(self, executable: int) -> dict[str, int]:
-        # The size at a structure's beginning tells its form. The longer form is tried first, since only it has the
+        # The size at a structure's beginning distinguishes its forms. The longer one comes first, since only it has the
         # peak.
         stats: Any = c_api.LongMemoryStats(executable=executable)
         try:
@@ -200,7 +200,7 @@ def serialized_options(
     num_replicas = len(device_ids) // num_partitions
     assignment = _number(_REPLICA_COUNT, num_replicas) + _number(_COMPUTATION_COUNT, num_partitions)
     # The proto lists partitions, the devices are listed by replica. Example: for the devices [0 1 2 3] with two
-    # partitions, the first partition has 0 and 2 and the second has 1 and 3, so that the first replica is on 0 and 1,
+    # partitions, the first partition has 0 and 2 and the second has 1 and 3, so the first replica is on 0 and 1,
     # next to each other.
     for partition in range(num_partitions):
         devices = b"".join(_varint(device) for device in device_ids[partition::num_partitions])
@@ -243,8 +243,8 @@ def _block(field: int, content: bytes) -> bytes:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Without these libtpu asks Google Cloud's metadata server for its TPU, wants the machine's TPU exclusively, and writes
-# log files into the temporary folder.
+# Without these, libtpu looks up its TPU on Google Cloud's metadata server, claims the machine's TPU exclusively, and
+# writes log files into the temporary folder.
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -258,7 +258,7 @@ _ENVIRONMENT = {
 class _Message:
     """Two files of a folder: a program, and the other fields as JSON."""
 
-    # In a request, a serialized `HloModuleProto`. In a response, see `Executable`; empty if it was refused.
+    # In a request, a serialized `HloModuleProto`. In a response, see `Executable`; empty if it was rejected.
     program: bytes = b""
 
     def write(self, folder: str) -> None:
@@ -297,10 +297,10 @@ class CompileRequest(_Message):
 class CompileResponse(_Message):
     """The compiler's result."""
 
-    # See `Executable`; empty if it was refused.
+    # See `Executable`; empty if it was rejected.
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (there is no such slice), `"replicas"` (it has
+    # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (the slice does not exist), `"replicas"` (it has
     # too few devices) or `"compiler"`; `None` if it compiled.
     refused_by: str | None = None
     code: str | None = None  # name of the compiler's status code
@@ -313,7 +313,7 @@ def main(folder: str) -> None:
     request = CompileRequest.read(folder)
     assert request is not None
     if request.memory_limit_bytes is not None:
-        # Before libtpu is loaded: Linux would otherwise kill some process of the machine, not necessarily this one.
+        # Set before libtpu is loaded: otherwise Linux would kill some process of the machine, not necessarily this one.
         resource.setrlimit(resource.RLIMIT_AS, (request.memory_limit_bytes,) * 2)
     # An aborting compiler would dump its whole memory into a file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -87,10 +87,11 @@ _OF_ONE = {
 def compile_command(context: click.Context, **values: Any) -> None:
     """Compiles a project's pipeline for Kubeflow Pipelines or Vertex AI.
 
-    Where it runs is said by the group `cluster` of the project's config.yaml: root, data and image, and for Vertex AI
-    project and region (docs/orchestration.md). Without --submit no network is used.
+    The group `cluster` of the project's config.yaml sets where it runs: root, data and image, and for Vertex AI project
+    and region (docs/orchestration.md). Without --submit, no network is used.
 
-    The exit code is 1 if the settings don't fit together or the cluster refuses; then nothing is written or sent.
+    The exit code is 1 if the settings are inconsistent or the cluster rejects the pipeline; then nothing is written or
+    sent.
     """
     backend = _backend(context, values)
     check_one_project(values["folder"], values["name"])

@@ -128,7 +128,7 @@ def _size(file: Path) -> int:
 
 
 def _examine_or_say_why(file: Path, *, fix: bool, diff: bool) -> ExaminedFile | str:
-    """Examines a file; an unreadable file gets a finding that says why."""
+    """Examines a file; an unreadable file gets a finding with the reason."""
     try:
         return _examine(file, fix=fix, diff=diff)
     except UnreadableError as error:

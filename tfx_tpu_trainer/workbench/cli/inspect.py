@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer inspect PATH`: what a SavedModel holds, and whether it passed its check."""
+"""`tfx-tpu-trainer inspect PATH`: shows a SavedModel's contents, and whether it passed its check."""
 
 import json
 import os
@@ -20,13 +20,13 @@ _UNITS = ("bytes", "KB", "MB", "GB")
 @click.option(
     "--answers",
     is_flag=True,
-    help="Runs both metagraphs on this CPU too, and compares their answers. Exits with 1 where they differ, or could "
+    help="Runs both metagraphs on this CPU too, and compares their answers. Exits with 1 if they differ, or could "
     "not be compared.",
 )
 @click.option(
     "--rows",
     metavar="FILE",
-    help="With --answers: a TFRecord file of tf.Examples, of which 32 are asked. Default: the warm-up requests.",
+    help="With --answers: a TFRecord file of tf.Examples, of which 32 are sent. Default: the warm-up requests.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object instead of tables.")
 def inspect(path: str, answers: bool, rows: str | None, as_json: bool) -> None:
@@ -77,7 +77,7 @@ def _print_tables(found: Mapping[str, Any]) -> None:
     console.print()
     console.print(text(f"Warm-up: {_warmup(found['warmup'])}"))
     if found["check"] is None:
-        console.print(text("Check: none (no serving_check.json beside the model)"))
+        console.print(text("Check: none (no serving_check.json next to the model)"))
     else:
         console.print(_check(found["check"]))
     if "answers" in found:
@@ -122,7 +122,7 @@ def _ops(meta_graph: Mapping[str, Any]) -> Table:
         table.add_row(label, str(sum(counts.values())), text(_most(counts)))
     for label, nodes in (
         ("on the host, after the TPU", ops["host_after_tpu"]),
-        ("on the host, beside the TPU", ops["host_beside_tpu"]),
+        ("on the host, in the TPU's call", ops["host_beside_tpu"]),
         ("on the TPU, which can't run them", ops["refused_by_tpu"]),
     ):
         if nodes:

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer`: registers all commands; holds those on old programs and new projects."""
+"""`tfx-tpu-trainer`: registers all commands; contains those on old programs and new projects."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def doctor(paths: tuple[str, ...], fix: bool, diff: bool, as_json: bool) -> None
 )
 @click.argument("words", metavar="[OPTIONS] [PROGRAM] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def compat(words: Sequence[str]) -> None:
-    """Runs a program that uses tf.estimator, without an edit of it."""
+    """Runs a program that uses tf.estimator, without editing it."""
     # Replaces this process, whose imports the program would find.
     os.execv(sys.executable, [sys.executable, "-m", "tfx_tpu_trainer.compat", *words])
 

@@ -47,8 +47,8 @@ def predict(
     """Predicts for the rows of a file: classes and their probabilities, or numbers.
 
     ROWS is a file like the one that the project was made from, with a header that names the model's columns, in any
-    order; it may have others too, such as the label. Without a pushed model, the last blessed one answers, or else the
-    one that was trained last. The first rows are shown.
+    order; it may have other columns, such as the label. Without a pushed model, the last blessed one predicts, or else
+    the one that was trained last. The first rows are shown.
     """
     check_one_project(folder, name)
     if output is not None and not output.lower().endswith(_ENDINGS):

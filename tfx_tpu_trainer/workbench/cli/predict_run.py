@@ -59,7 +59,7 @@ class ChosenModel:
 
     # The folder with its SavedModel.
     folder: str
-    # Describes which model it is.
+    # A description of the model.
     which: str
     # Its class names in order; empty if unknown.
     classes: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def _names(project: Project) -> tuple[tuple[str, ...], str | None]:
 
 
 def _model_of(config: PipelineConfig) -> tuple[str, str]:
-    """Finds the project's model last pushed, or else last blessed, or else last trained; describes which."""
+    """Finds and describes the project's model that was last pushed, or else last blessed, or else last trained."""
     with contextlib.suppress(FileNotFoundError):
         return find_saved_model(config.push_folder), "The model pushed last"
     none = ConfigError(
@@ -144,7 +144,7 @@ def predict_rows(model: ChosenModel, path: Path, output: str | None) -> None:
     if first is None:
         raise ValueError(f"{path} has no rows; give a file with at least one")
     _check_columns(path, first, columns)
-    # TensorFlow's loader warns of columns whose names are no Python identifiers.
+    # TensorFlow's loader warns of columns whose names are not Python identifiers.
     logging.getLogger("absl").setLevel(logging.ERROR)
     signature = load_serving(model.folder).signatures[_DEFAULT]
     shown: list[Mapping[str, Any]] = []
@@ -190,14 +190,14 @@ def _signature(folder: str) -> tuple[SignatureDescription, Mapping[str, TensorDe
         return serving, serving.inputs
     if _RAW not in signatures:
         raise ValueError(
-            f"{folder} takes serialized tf.Examples, and has no signature {_RAW!r} that says which columns these "
-            "have; call it from Python (docs/serving.md)"
+            f"{folder} takes serialized tf.Examples, and has no signature {_RAW!r} that names their "
+            "columns; call it from Python (docs/serving.md)"
         )
     return serving, signatures[_RAW].inputs
 
 
 def _rows(path: Path, columns: Mapping[str, TensorDescription]) -> Iterator[Row]:
-    """Reads rows as text, as `new` does and the copy for CsvExampleGen holds them."""
+    """Reads rows as text, like `new` and the copy for CsvExampleGen."""
     if is_record_file(path):
         yield from record_rows(path)
         return
@@ -288,7 +288,7 @@ def _example(values: Mapping[str, Any]) -> bytes:
 
 
 def _named(answers: Mapping[str, np.ndarray], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields each row's prediction: a class with each class's probability, or the outputs as they are."""
+    """Yields each row's prediction: a class with each class's probability, or the unchanged outputs."""
     answers = dict(answers)
     columns: dict[str, list[Any]] = {}
     probabilities = answers.get(_PROBABILITIES)

@@ -121,7 +121,7 @@ class _Names(click.ParamType):
     "--choose",
     is_flag=True,
     help="Sweeps, and writes the cheapest slice that meets the deadline into the project's config: trainer.tpu, with "
-    "spot or flex_start, and the batch size where --batch_size lists others.",
+    "spot or flex_start, and the batch size if --batch_size lists others.",
 )
 @click.option(
     "--measure_input",
@@ -136,7 +136,7 @@ class _Names(click.ParamType):
     "--price",
     "price_file",
     metavar="FILE",
-    help="A JSON file with chip prices; the report then says what the training costs.",
+    help="A JSON file with chip prices; the report then has the training's cost.",
 )
 @click.option(
     "--rows_per_epoch",
@@ -202,8 +202,8 @@ class _Names(click.ParamType):
     type=float,
     metavar="NUMBER",
     help=(
-        "From -1 to 1: what the compiler does for a fast program. -1 takes a fraction of the time and memory "
-        "and makes a slower program of other HBM. Default: what it does by itself."
+        "From -1 to 1: how hard the compiler optimizes. -1 takes a fraction of the time and memory, and makes a "
+        "slower program, whose need of HBM may differ. Default: the compiler's own choice."
     ),
 )
 def preflight(**options: Any) -> None:
@@ -212,8 +212,8 @@ def preflight(**options: Any) -> None:
     Reports whether each step compiles, how much HBM it needs, and how fast it can run at best. Needs x86-64 Linux and
     the extra `preflight`, but no TPU.
 
-    In a project, the model, its params, batch sizes, features and length are those of the project: no option is needed
-    but --tpu, --sweep or --choose.
+    In a project, the model, its params, batch sizes, features and length are those of the project: only --tpu, --sweep
+    or --choose is needed.
 
     The exit code is 0 if all steps compile and fit, 1 if one does not or --choose finds no slice, and 2 if no report
     can be made.

@@ -32,14 +32,14 @@ def check_choice(options: Mapping[str, Any], project: Project | None) -> None:
     """Checks that `--choose` has a config to write to, and prices to choose by."""
     if project is None:
         raise click.UsageError(
-            "--choose writes into a project's config: run it in a project, or name one by --project or --pipeline"
+            "--choose writes into a project's config: run it in a project, or name one with --project or --pipeline"
         )
     if options["price_file"] is None:
         raise click.UsageError("--choose needs --price: give a price file")
     for name, setting in _OF_THE_CONFIG.items():
         if options[name] is not None:
             raise click.UsageError(
-                f"--{name} can't be combined with --choose, which writes for the config as it is: set {setting} there"
+                f"--{name} can't be combined with --choose, which uses the config's own value: set {setting} there"
             )
 
 

@@ -33,7 +33,7 @@ _FOLDER = "preflight"
 
 
 def project_of(options: Mapping[str, Any]) -> Project | None:
-    """Finds the project whose model is meant: the one that is named, or the working directory's; `None` for another."""
+    """Finds the project whose model is meant: the named one, or the working directory's; `None` for another model."""
     check_one_project(options["folder"], options["name"])
     named = any(options[key] for key in _PROJECT)
     instead = next((key for key in _INSTEAD if options[key]), None)
@@ -151,11 +151,11 @@ def _features(training: DeclaredTraining, project: Project, label_key: str | Non
     schema = training.schema_file()
     if schema is None:
         raise ValueError(
-            "what the model is fed is not known: no run has come past Transform yet, and the project keeps no schema; "
+            "the model's input is unknown: no run has completed Transform yet, and the project keeps no schema; "
             f"{otherwise}"
         )
     console.print(
-        f"Its features: by {os.path.relpath(schema)}, as no run has come past Transform yet; a "
+        f"Its features: from {os.path.relpath(schema)}, as no run has completed Transform yet; a "
         f"column of words without a domain counts as {WORDS_WITHOUT_A_DOMAIN} words.",
         style="dim",
         highlight=False,
@@ -163,9 +163,9 @@ def _features(training: DeclaredTraining, project: Project, label_key: str | Non
     with quiet_tensorflow():
         try:
             return training.features_by_schema(schema, label_key=label_key)
-        # Whatever a preprocessing_fn raises on rows that are made up.
+        # A preprocessing_fn may raise anything on made-up rows.
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise ValueError(
-                f"what the model is fed can't be worked out from {schema} ({reason}); {otherwise}"
+                f"the model's input can't be derived from {schema} ({reason}); {otherwise}"
             ) from None

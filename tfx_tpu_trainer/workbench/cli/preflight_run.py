@@ -101,7 +101,7 @@ def run(options: Mapping[str, Any]) -> bool:
             if options["choose"] and project is not None:
                 write_choice(found, options, project)
                 return True
-            # Of slices that nobody has named, one that fits is enough.
+            # Among slices that nobody has named, one that fits is enough.
             return found.ok or (bool(options.get("own_slices")) and any(found.largest.values()))
         report = _with_input(_report(options, model, steps, compiler), options, model)
         print_report(report)
@@ -114,7 +114,7 @@ def run(options: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _user_code(options: Mapping[str, Any]) -> Iterator[Project | None]:
-    """Lets a block import and run what the options name; its errors are one line each. Yields the project, if any."""
+    """Lets a block import and run the options' modules; its errors are one line each. Yields the project, if any."""
     file = options["module_file"]
     code = file or options["module"] or options["function"]
     with _errors_in_one_line(code), contextlib.ExitStack() as folders:
@@ -150,8 +150,8 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         _check_function(options)
     elif not steps or (of_model and not (options["module_file"] or options["module"])):
         raise PreflightFailed(
-            "Nothing to compile: give a module with model_fn by --module_file or --module, an "
-            "exported model by --saved_model, or a project by --project or --pipeline."
+            "Nothing to compile: give a module with model_fn (--module_file or --module), an "
+            "exported model (--saved_model), or a project (--project or --pipeline)."
         )
     if "serve" in steps and not options["saved_model"]:
         raise PreflightFailed("The serve step needs an exported model: give --saved_model.")
@@ -388,7 +388,7 @@ def _with_input(
 ) -> PreflightReport:
     if options["measure_input"] is None:
         return report
-    assert model is not None  # it goes with the step train
+    assert model is not None  # required by the step train
     speed = measure_input(
         model.input_fns["train"],
         tpu_slice=report.tpu_slice,
@@ -413,7 +413,7 @@ def _cost(report: PreflightReport, options: Mapping[str, Any]) -> TrainingCost |
 
 
 def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> Sweep:
-    assert model is not None  # --sweep goes with steps of a model
+    assert model is not None  # --sweep requires steps of a model
     console = standard_output()
     entries = []
     for entry in sweep(
@@ -472,7 +472,7 @@ def _compiler_options(options: Mapping[str, Any]) -> CompilerOptions:
 
 @contextlib.contextmanager
 def _errors_in_one_line(module: str | None) -> Iterator[None]:
-    """Turns errors into one line each; those of the user's code name their line."""
+    """Turns errors into one line each; errors in the user's code name their line."""
     try:
         yield
     except click.ClickException:

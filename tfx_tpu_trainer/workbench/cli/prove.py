@@ -57,10 +57,10 @@ def prove(
     records: str | None,
     words: Sequence[str],
 ) -> None:
-    """Runs a program under the real TPUEstimator and under this package, and compares all that they do.
+    """Runs a program under the real TPUEstimator and under this package, and compares the results.
 
-    Compared are each step's loss, the variables after each step, checkpoints, metrics, predictions, events' tags, and
-    exports with their answers. PROGRAM must train into an empty folder of this machine.
+    The comparison covers each step's loss, the variables after each step, checkpoints, metrics, predictions, events'
+    tags, and exports with their answers. PROGRAM must train into an empty folder of this machine.
 
     The exit code is 0 if all is equal, or equal up to rounding; 1 if something differs; 2 if nothing could be compared.
     """

@@ -102,7 +102,7 @@ def find_project(folder: str | None, name: str | None) -> Project:
 
 
 def root_of(root: str | None, **project: Any) -> Root:
-    """Returns the root of the options: given itself, or by a project's config."""
+    """Returns the root of the options: given directly, or by a project's config."""
     check_one_project(project["folder"], project["name"])
     with runner_extra():
         from tfx_tpu_trainer.workbench.project.config import ConfigError
@@ -206,7 +206,7 @@ def run(
     "slices.",
 )
 def history(root: str | None, last: int, html: str | None, **project: Any) -> None:
-    """Shows a project's newest runs, the newest last: a row each, with what the gate said, and what was changed."""
+    """Shows a project's newest runs, the newest last: one per row, with the gate's verdict and the changes."""
     found = root_of(root, **project)
     from tfx_tpu_trainer.workbench.project.config import ConfigError
 
@@ -230,7 +230,7 @@ def history(root: str | None, last: int, html: str | None, **project: Any) -> No
 @project_options
 @_root_option
 def show(run: str | None, root: str | None, **project: Any) -> None:
-    """Shows the results of RUN, or of the newest run, as its summary did, and where its artifacts are.
+    """Shows the results of RUN, or of the newest run, like its summary, and where its artifacts are.
 
     RUN is a name that `history` lists, or its beginning.
     """
@@ -249,7 +249,7 @@ class _Format(click.Choice):
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         if value == "svg":
             self.fail(
-                "svg is not drawn any more; give dot, and draw it with Graphviz: "
+                "svg is no longer supported; give dot, and draw it with Graphviz: "
                 "tfx-tpu-trainer graph --format dot --output - | dot -Tsvg",
                 param,
                 ctx,
@@ -378,10 +378,10 @@ def clean(root: str | None, keep: int, remove: bool, **project: Any) -> None:
 def report(
     what: str | None, root: str | None, output: str | None, model_card: bool, **project: Any
 ) -> None:
-    """Writes run.html, one page about a training, and run.json, its numbers.
+    """Writes run.html, a page about a training, and run.json with its numbers.
 
-    RUN is a name that `history` lists, or its beginning; by default the newest run. FOLDER holds the checkpoints of any
-    of this package's estimators, or is a Model artifact's.
+    RUN is a name that `history` lists, or its beginning; by default the newest run. FOLDER contains the checkpoints of
+    any of this package's estimators, or is a Model artifact's.
     """
     if what is not None and root is not None and _is_folder(what):
         raise click.UsageError(

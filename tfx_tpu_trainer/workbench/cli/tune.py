@@ -33,8 +33,8 @@ def tune(
 ) -> None:
     """Runs a project's pipeline with TFX's Tuner, trains with the best settings that it finds, and prints them.
 
-    The group `tune` of the config says by which metric and in how many trials; the project's search space says what is
-    tried. A search that was stopped is resumed by the same command. Needs the extra `tune`.
+    The group `tune` of the config sets the metric and the number of trials; the project's search space defines the
+    values to try. The same command resumes a search that was stopped. Needs the extra `tune`.
 
     The exit codes are those of `run`.
     """

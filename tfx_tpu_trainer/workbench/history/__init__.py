@@ -1,1 +1,1 @@
-"""Reads what runs left: shows, lists, compares, draws and removes it."""
+"""Shows, lists, compares, draws and removes the results of runs."""

@@ -96,7 +96,7 @@ def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> N
     else:
         console.print(
             Text(
-                f"{total:>10}  in all; nothing has been removed yet. To remove it: {removal}",
+                f"{total:>10}  in total; nothing has been removed yet. To remove it: {removal}",
                 style="bold",
             ),
             soft_wrap=True,
@@ -109,7 +109,7 @@ class Leftover:
 
     path: Path
     size: int
-    # Describes it if its path does not.
+    # A description, if its path is not enough.
     why: str = ""
     # The ids of the artifacts in it.
     artifacts: tuple[int, ...] = ()
@@ -154,7 +154,7 @@ def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftover
 def remove(root: Path, store: ml_metadata.MetadataStore, left: Iterable[Leftover]) -> None:
     """Removes the leftovers, and marks them in ML Metadata so that TFX's cache ignores them."""
     for leftover in left:
-        # Marked first, so that a half-removed folder is never used as a complete one.
+        # Marked first, so a half-removed folder is never used as a complete one.
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.MARKED_FOR_DELETION)
         shutil.rmtree(leftover.path)
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.DELETED)
@@ -200,7 +200,7 @@ def _last_run_with(store: ml_metadata.MetadataStore, kind: str, flag: str) -> st
     names = {
         context.id: context.name for context in contexts if context.type == metadata.RUN_CONTEXT
     }
-    # Later runs have it from the cache.
+    # Later runs got it from the cache.
     return names[min(names)] if names else None
 
 
@@ -216,7 +216,7 @@ def _artifacts_of_type(
 def _old_artifacts(
     root: Path, store: ml_metadata.MetadataStore, kept: Collection[str]
 ) -> Iterator[Leftover]:
-    # TFX's cache points to artifacts of older runs, so that a folder's age is irrelevant: everything that a kept run
+    # TFX's cache points to artifacts of older runs, so a folder's age is irrelevant: everything that a kept run
     # made, read or took from the cache stays, with all folders above and below it. Links are resolved on both sides.
     used = {os.path.realpath(uri) for uri in _used_by(store, kept)}
     below = os.path.realpath(root / _ARTIFACTS)
@@ -226,7 +226,7 @@ def _old_artifacts(
         if "://" not in artifact.uri and _is_inside(folder, below) and os.path.isdir(folder):
             by_folder.setdefault(folder, []).append(artifact.id)
     for folder, artifacts in sorted(by_folder.items()):
-        # An artifact's folder may be inside another one's, as that of the last blessed baseline is.
+        # An artifact's folder may be inside another one's, like that of the last blessed baseline.
         if not any(
             folder == one or _is_inside(folder, one) or _is_inside(one, folder) for one in used
         ):
@@ -277,7 +277,7 @@ def _why_abandoned(training: UnfinishedTraining, finished: float) -> str | None:
 
 
 def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Leftover]:
-    """Yields runs' logs from before a time, except those that began just before one of the other times."""
+    """Yields the logs of runs from before a time, except those that began just before one of the other times."""
     folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=made)
     of_kept = {
         max((f for f in folders if made(f) <= began), key=made, default=None) for began in kept

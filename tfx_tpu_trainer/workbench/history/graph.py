@@ -67,13 +67,13 @@ class Graph:
         )
 
     def write(self, path: Path) -> None:
-        """Writes the graph, without where its components stand, whole or not at all."""
+        """Writes the graph, without its components' status, whole or not at all."""
         edges = [dataclasses.asdict(edge) for edge in self.edges]
         write_whole(path, json.dumps({"name": self.name, "nodes": self.nodes, "edges": edges}))
 
     @classmethod
     def read(cls, path: Path) -> Graph | None:
-        """Reads a graph; `None` if there is none that can be read."""
+        """Reads a graph; `None` if there is no readable one."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             edges = [Edge(e["source"], e["target"], tuple(e["keys"])) for e in values["edges"]]
@@ -161,7 +161,7 @@ def to_dot(graph: Graph) -> str:
     for node in graph.nodes:
         status = graph.statuses.get(node)
         _, border, fill = _LOOKS[status.state if status else None]
-        # `\n` is Graphviz's own escape, so that it is made after backslashes are doubled.
+        # `\n` is Graphviz's own escape, so it is made after backslashes are doubled.
         label = _dot_text("\n".join(_lines(graph, node))).replace("\n", "\\n")
         lines.append(f'  {_dot_text(node)} [label={label}, color="{border}", fillcolor="{fill}"];')
     for edge in graph.edges:

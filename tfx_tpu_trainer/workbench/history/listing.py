@@ -39,7 +39,7 @@ _MOST_METRICS = 3
 _WIDE = 110
 _METRIC = "eval_"
 _STYLES = {"blessed": "green", "not blessed": "yellow", "failed": "red", "killed": "red"}
-# Config settings that say where a run's files are, not what its model is.
+# Config settings for the places of a run's files, which do not affect its model.
 _PLACES = ("root", "metadata_path", "serving_dir")
 # Execution properties that describe the user's code, and the files of examples.
 _CODE = ("module_hash", "module_path", "custom_config.code")
@@ -58,7 +58,7 @@ class RunRow:
     verdict: str
     # The deciding metrics.
     metrics: Mapping[str, float]
-    # Differences to the previous run, in words; None for the first run.
+    # Differences from the previous run, in words; None for the first run.
     changed: tuple[str, ...] | None
     seconds: float
     # Why it failed, if it did.
@@ -152,7 +152,9 @@ def _row(
     state, failure = state_of(statuses), failure_of(statuses)
     by_key = {key: each for of_node in outputs.values() for key, each in of_node.items()}
     words = {True: "blessed", False: "not blessed", None: "not judged"}
-    verdict = words[was_blessed(by_key.get("blessing"))]
+    # An Evaluator without thresholds also has a blessing, which says nothing.
+    judged = [was_blessed(of_node.get("blessing")) for of_node in outputs.values()]
+    verdict = words[next((blessed for blessed in judged if blessed is not None), None)]
     why = ": ".join(filter(None, (failure.node, failure.message))) if failure else None
     return RunRow(
         name=name,
@@ -194,7 +196,7 @@ def _number(value: Any) -> float:
 class _Made:
     """The settings and data of a run."""
 
-    # Setting -> value in the config; None for a run without a log, as of another runner.
+    # Setting -> value in the config; None for a run without a log, such as another runner's.
     config: Mapping[str, str] | None
     # Component -> property of its execution -> value.
     properties: Mapping[str, Mapping[str, str]]
@@ -271,13 +273,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _changes(before: _Made, now: _Made) -> Iterator[str]:
-    """Yields a run's differences to the previous one, in words."""
+    """Yields a run's differences from the previous one, in words."""
     both = before.config is not None and now.config is not None
     if before.config is not None and now.config is not None:
         yield from _differences(before.config, now.config)
     for node in now.properties:
         if node not in before.properties:
-            # One of the two runs has not got this far.
+            # One of the two runs has not reached this component.
             continue
         one, other = before.properties[node], now.properties[node]
         if any(one.get(name) != other.get(name) for name in _CODE):

@@ -234,8 +234,8 @@ class Provenance:
     def statistics_of(self, artifact: Any) -> str | None:
         """Finds the folder of the newest statistics of the raw examples that a model was trained on, if any.
 
-        They are what the trainer was given as `statistics`; without that, what StatisticsGen has made of its
-        `raw_examples`, or of what Transform has made its `examples` of.
+        They are the trainer's input `statistics`; without that, StatisticsGen's output for its `raw_examples`, or for
+        the examples from which Transform made its `examples`.
         """
         if artifact is None:
             return None

@@ -37,8 +37,7 @@ PROGRESS_SECONDS = 30.0
 class RunMonitor:
     """Reads the progress of a run in another process without blocking it.
 
-    Make it before the other process starts: the run it follows is the first one it has not seen
-    yet.
+    Make it before the other process starts: it follows the first run that it has not seen before.
     """
 
     def __init__(self, metadata_file: str | Path) -> None:
@@ -64,7 +63,7 @@ class RunMonitor:
             self._run = self._run or metadata.newest_run(self._store, known=self._known)
             found = metadata.node_statuses(self._store, self._run) if self._run else {}
         except (metadata.UnreadableError, ml_metadata.errors.StatusError):
-            # The writer holds the file just now; the next poll will see more.
+            # The writer holds the file at the moment; the next poll will see more.
             return None
         return [found.get(node, NodeStatus(node)) for node in nodes]
 

@@ -1,9 +1,8 @@
 """Writes a run's two logs: `log.txt` for people, and `debug.txt` with everything.
 
-The log has a line for each message, with its time, level and component: what our code and the user's say, what TFX's
-components say of their work and TensorFlow's sessions of theirs, and errors, whoever logs them. The debug log has each
-message whole, with its logger and its line of source: the dumps of TFX's launcher, warnings of other packages, and
-whatever C++ and other processes print.
+The log has a line for each message, with its time, level and component: messages of our code and the user's, of TFX's
+components and TensorFlow's sessions, and all errors. The debug log has each message in full, with its logger and source
+line, including the dumps of TFX's launcher, warnings of other packages, and the output of C++ and other processes.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _RUNNING, _FINISHED = "Component %s is running.", "Component %s is finished."
 def start(folder: Path) -> RunLog:
     """Sends this process's logging, warnings and output to a run's logs.
 
-    Call it before TensorFlow, TFX and Beam are imported: each of them adds a handler where it finds none.
+    Call it before TensorFlow, TFX and Beam are imported: each of them adds a handler if it finds none.
     """
     log = RunLog(folder / LOG)
     root = logging.getLogger()

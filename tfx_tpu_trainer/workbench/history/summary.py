@@ -1,4 +1,4 @@
-"""Prints a run in a terminal: its results, and commands to look further."""
+"""Prints a run in a terminal: its results, and further commands."""
 
 import dataclasses
 import datetime
@@ -72,7 +72,7 @@ def _find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
     """Returns a run's statuses with those of a killed process corrected."""
-    # A killed process can't record its end, so that ML Metadata says "running" for ever. The lock decides: if no
+    # A killed process can't record its end, so ML Metadata shows it as running forever. The lock decides: if no
     # process holds the root, or its holder began after these components, a "running" component was killed.
     statuses = list(statuses)
     try:
@@ -120,7 +120,7 @@ _WIDTH = 140
 
 
 def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] = ()) -> None:
-    """Prints a run as its own summary did."""
+    """Prints a run like its own summary."""
     store, run, statuses = open_run(root, name)
     folder = log_of(root, run, began(statuses))
     failure = failure_of(statuses)
@@ -204,7 +204,7 @@ def print_summary(
         console.print(line.append(short_path(uri), style="not dim"), soft_wrap=True)
     console.print(Text("Look further", style="italic"))
     for name, command in commands(report, metadata_file=metadata_file, log=log):
-        # Never wrapped: a command is there to be copied.
+        # Never wrapped, since a command must be easy to copy.
         console.print(
             Text(f"{name:<12}  ", style="dim").append(command, style="not dim"), soft_wrap=True
         )
@@ -299,7 +299,7 @@ def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
     """Draws a learning curve in the terminal: one line per metric, with its first and last value."""
     if len(points) < 2:
         return []
-    # From the end, so that the last value is always included.
+    # Counted from the end, so the last value is always included.
     stride = -(-len(points) // _MOST_POINTS)
     points = points[::-1][::stride][::-1]
     first, last = points[0], points[-1]
@@ -377,7 +377,7 @@ def _pairs(title: str) -> Table:
 
 
 def _add(table: Table, name: str, value: str) -> None:
-    """Adds a row unchanged: rich would read brackets in a plain string as markup."""
+    """Adds a row unchanged, since rich would read brackets in a plain string as markup."""
     table.add_row(Text(name), Text(value))
 
 
@@ -393,7 +393,7 @@ def short_path(path: str | Path) -> str:
 
 
 def failure_of(statuses: Sequence[NodeStatus]) -> Failure | None:
-    """Returns why a run did not succeed; `None` for one that did."""
+    """Returns why a run did not succeed; `None` for a successful one."""
     for status in failed_nodes({status.node: status for status in statuses}):
         return Failure(status.node, status.error or "its inputs could not be resolved; see the log")
     for status in statuses:

@@ -1,4 +1,4 @@
-"""A project of the user's own, written from their data: `tfx-tpu-trainer new` (docs/new-project.md)."""
+"""Writes a project for the user's data: `tfx-tpu-trainer new` (docs/new-project.md)."""
 
 from __future__ import annotations
 
@@ -31,22 +31,21 @@ def create_project(
     types: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
 ) -> Decisions:
-    """Writes a project from the user's data: all of it, or nothing.
+    """Writes a project for the user's data, completely or not at all.
 
     Args:
-        folder: Where it is to be; nothing may be there.
-        data: A CSV file, or a TFRecord file of tf.Examples. It stays where it is, and the project names it.
+        folder: The project's folder, which must not exist.
+        data: A CSV file, or a TFRecord file of tf.Examples. It stays in its place, and the project refers to it.
         label: The column to predict.
-        task: "regression" or "classification". Defaults to `None`: what the label looks like.
-        schema: A BigQuery-like schema file, whose types win over those that the columns seem to have. Defaults to
-            `None`.
+        task: "regression" or "classification". Defaults to `None`: decided by the label's values.
+        schema: A BigQuery-like schema file, whose types win over the detected ones. Defaults to `None`.
         types: `COLUMN=KIND` settings, which win over the schema. Defaults to none.
         say: Called with a line before slow parts. Defaults to doing nothing.
 
-    Returns: How each column is used.
+        Returns: A description of each column's use.
 
     Raises:
-        ScaffoldError: If no project can be made of it.
+        ScaffoldError: If no project can be made from the data.
         MissingExtraError: If the extra `new` is not installed.
     """
     check_folder(folder)

@@ -1,4 +1,4 @@
-"""What a user gives for a new project: its folder, the kinds of columns, a BigQuery schema."""
+"""Checks a user's arguments for a new project: its folder, the kinds of columns, a BigQuery schema."""
 
 import json
 import re
@@ -17,11 +17,11 @@ _DATES = ("DATE", "DATETIME", "TIMESTAMP")
 
 
 class ScaffoldError(ValueError):
-    """Data, a label or a folder that can't be used; the message is one line, and says what to do."""
+    """Data, a label or a folder that can't be used; the message is one line with the fix."""
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a folder that is there already, before anything is read."""
+    """Rejects a folder that exists already, before anything is read."""
     check_name(folder)
     try:
         if folder.is_symlink() or folder.exists():
@@ -37,7 +37,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_name(path: Path) -> None:
-    """Refuses a path that is not UTF-8, since TensorFlow can't take it."""
+    """Rejects a path that is not UTF-8, which TensorFlow can't take."""
     try:
         check_is_utf8("path", path)
     except ValueError as error:
@@ -45,7 +45,7 @@ def check_name(path: Path) -> None:
 
 
 def project_name(folder: Path) -> str:
-    """Returns what the pipeline of a folder is called: small letters, digits, `_` and `-`."""
+    """Returns the name of a folder's pipeline: small letters, digits, `_` and `-`."""
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")
     name = name if name[:1].isalpha() else f"project-{name}"
     return name[:_LONGEST_NAME].rstrip("-_")
@@ -68,7 +68,7 @@ def parse_kinds(settings: Iterable[str]) -> Mapping[str, Kind]:
 
 
 def read_schema(path: Path) -> Mapping[str, Kind]:
-    """Reads a schema file, as `bq show --schema` writes it: a list of `{"name", "type", "mode"}`."""
+    """Reads a schema file in the form of `bq show --schema`: a list of `{"name", "type", "mode"}`."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

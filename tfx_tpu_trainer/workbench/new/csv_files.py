@@ -1,4 +1,4 @@
-"""CSV files: how one is written, its rows, and a copy that TFX's CsvExampleGen can read."""
+"""Reads CSV files: their form, their rows, and a copy that TFX's CsvExampleGen can read."""
 
 import codecs
 import csv
@@ -25,11 +25,11 @@ _ENCODINGS = {
     "latin-1": "Latin-1 text",
 }
 
-# Enough to tell delimiters apart, also in a file with 10,000 columns.
+# Enough to distinguish delimiters, even in a file with 10,000 columns.
 _SAMPLE_LINES = 100
 
 _BLOCK = 2**20
-# A wide file has wide lines, and the header of one that is refused must be read first.
+# A wide file has wide lines, and the header of a rejected one must be read first.
 _MOST_CHARACTERS = 10_000_000
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
@@ -39,7 +39,7 @@ _LINE_BREAKS = re.compile(r"[\r\n]+")
 
 @dataclasses.dataclass(frozen=True)
 class CsvForm:
-    """How a CSV file is written."""
+    """The form of a CSV file."""
 
     encoding: str = "utf-8"
     delimiter: str = ","
@@ -49,29 +49,29 @@ class CsvForm:
     comments: bool = False
 
     def differences(self) -> tuple[str, ...]:
-        """Names what CsvExampleGen, which reads UTF-8 with commas and a header on top, can't read."""
+        """Names the properties that CsvExampleGen, which reads UTF-8 with commas and a header on top, can't read."""
         found = [_ENCODINGS.get(self.encoding), _NAMES.get(self.delimiter)]
         return tuple(each for each in [*found, "comment lines" if self.comments else None] if each)
 
 
 @dataclasses.dataclass(frozen=True)
 class Differences:
-    """What CsvExampleGen can't read in a CSV file."""
+    """The properties of a CSV file that CsvExampleGen can't read."""
 
     # Nouns, such as `("semicolons", "line breaks in values")`; none if it can read the file.
     names: tuple[str, ...]
-    # The columns, by place, whose numbers have decimal commas.
+    # The columns, by position, whose numbers have decimal commas.
     decimal_commas: tuple[int, ...]
 
 
 def has_byte_order_mark(path: Path) -> bool:
-    """Tells whether a file starts as text in UTF-8 or UTF-16 may, and no TFRecord file does."""
+    """Returns whether a file begins like text in UTF-8 or UTF-16, and unlike any TFRecord file."""
     with path.open("rb") as file:
         return file.read(3).startswith(tuple(_BYTE_ORDER_MARKS))
 
 
 def find_form(path: Path, *, known: Collection[str]) -> CsvForm:
-    """Finds out how a CSV file is written whose header has these names, or some of them."""
+    """Finds the form of a CSV file whose header has these names, or some of them."""
     encoding = _encoding(path)
     with path.open(encoding=encoding, newline="") as file:
         lines = list(itertools.islice(file, _SAMPLE_LINES))
@@ -94,7 +94,7 @@ def find_form(path: Path, *, known: Collection[str]) -> CsvForm:
 
 
 def _is_comment(line: str, known: Collection[str]) -> bool:
-    """Tells whether a line above the rows is a comment; a header that starts with `#` has known names."""
+    """Returns whether a line above the rows is a comment; a header that starts with `#` has known names."""
     found = any(name in known for each in _DELIMITERS for name in _values(line, each))
     return line.startswith("#") and not found
 
@@ -105,7 +105,7 @@ def _encoding(path: Path) -> str:
         for mark, encoding in _BYTE_ORDER_MARKS.items():
             if start.startswith(mark):
                 return encoding
-        # The rest of the world's files: Windows' Latin-1, or what has bytes that this leaves undefined.
+        # Windows' Latin-1, as in many files, and then a form that accepts the bytes that it leaves undefined.
         for encoding in ("utf-8", "cp1252"):
             file.seek(0)
             decoder = codecs.getincrementaldecoder(encoding)()
@@ -123,7 +123,8 @@ def _delimiter(lines: list[str], known: Collection[str]) -> str:
     """Returns the delimiter that gives the header known names and most rows as many values as the header has names."""
 
     # Compared in this order: the known names in a header with further ones; the share of rows with as many values as
-    # the header; the number of names. Under "net;tax", "1,5;0,3" has three values by commas, but the header has one.
+    # the header; the number of names. Under "net;tax", "1,5;0,3" has three values between commas, but the header has
+    # one.
     def fits(delimiter: str) -> tuple[int, float, int]:
         records = [record for record in csv.reader(lines, delimiter=delimiter) if record]
         names = len(records[0])
@@ -168,10 +169,10 @@ def rows(path: Path, form: CsvForm) -> Iterator[Mapping[str, str | None]]:
 
 
 def find_differences(path: Path, form: CsvForm) -> Differences:
-    """Reads a file once, and finds what CsvExampleGen can't read in it."""
+    """Reads a file once, and finds the properties that CsvExampleGen can't read."""
     found = dict.fromkeys(form.differences())
     names = columns(path, form)
-    # With commas as delimiters, a decimal comma would have to be quoted: then it is text.
+    # With commas as delimiters, a decimal comma would have to be quoted, and is then text.
     numbers = set() if form.delimiter == "," else set(names)
     with_commas: set[str] = set()
     for row in rows(path, form):
@@ -208,12 +209,12 @@ def write_plain(path: Path, form: CsvForm, commas: Iterable[int], copy: Path) ->
 
 
 def on_one_line(text: str) -> str:
-    """Returns a name or a value with its line breaks as spaces."""
+    """Returns a name or a value with spaces in place of line breaks."""
     return _LINE_BREAKS.sub(" ", text)
 
 
 def with_point(text: str) -> str:
-    """Returns a number with a decimal point where it has a decimal comma."""
+    """Returns a number with a decimal point in place of a decimal comma."""
     return text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text
 
 
@@ -222,7 +223,7 @@ def _repeats(names: list[str]) -> bool:
 
 
 def _has_lone_returns(path: Path, form: CsvForm) -> bool:
-    """Tells whether a line ends in CR alone, which ends none for Beam; CR CR LF ends one line for it."""
+    """Returns whether a line ends in CR alone, which does not end a line for Beam; CR CR LF ends one line for it."""
     before = ""
     with path.open(encoding=form.encoding, newline="") as file:
         for line in file:
@@ -233,13 +234,13 @@ def _has_lone_returns(path: Path, form: CsvForm) -> bool:
 
 
 def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
-    """Yields each record, the header first, with the number of its first line; blank lines and comments are none."""
+    """Yields each record, the header first, with the number of its first line; skips blank lines and comments."""
     before = csv.field_size_limit(_MOST_CHARACTERS)
     line = 0
     try:
         with path.open(encoding=form.encoding, newline="") as file:
             lines = (
-                # A comment counts as a line, so that messages name the file's own.
+                # A comment counts as a line, so messages have the file's own line numbers.
                 "\n"
                 if place < form.header_line or (form.comments and text.startswith("#"))
                 else text

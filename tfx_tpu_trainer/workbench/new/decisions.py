@@ -1,6 +1,6 @@
 """Decides how a project uses each column (number, word, label, or not at all) and how long its model trains.
 
-Nothing here knows TensorFlow: the decisions are made from what TFDV has measured.
+Nothing here depends on TensorFlow: the decisions are based on TFDV's statistics.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ MOST_CLASSES = 100
 
 # An integer label with more distinct values is a quantity, unless the task is given.
 _MOST_INTEGER_CLASSES = 20
-# A column where most rows have a unique word identifies rows: new rows share none of its words.
+# A column in which most rows have a unique word identifies rows: new rows share none of its words.
 _MOST_WORDS_PER_ROW = 0.5
 # Integers are counted up to this many distinct values.
 _MANY_VALUES = 10_001
-# An integer column with such a name, as user_id or userId, holds identifiers, not quantities.
+# An integer column with a name such as user_id or userId has identifiers instead of quantities.
 _ID_NAME = re.compile(r"(^|[^A-Za-z])[Ii][Dd]$|[a-z]I[Dd]$")
 _MOST_WORDS, _FEWEST_WORDS, _ROWS_PER_WORD = 5_000, 20, 20
 _MOST_CROSSED_WORDS = 100
@@ -117,7 +117,7 @@ class Decisions:
     vocabulary: Words
     # Pairs of word columns, by key, that the wide half crosses.
     crosses: tuple[tuple[str, str], ...]
-    # Column -> why it is left out.
+    # Column -> the reason why it is left out.
     dropped: Mapping[str, str]
     training: Training
 

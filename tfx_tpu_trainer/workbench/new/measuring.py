@@ -1,4 +1,4 @@
-"""Measures columns with TFDV: their types, means and schema, as TFX's StatisticsGen and SchemaGen would."""
+"""Measures columns with TFDV: their types, means and schema, like TFX's StatisticsGen and SchemaGen."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Column:
     dates: Dates | None = None
     # The number of distinct values; `None` if not counted.
     distinct: int | None = None
-    # The most values in one row; more than 1 in TFRecords only.
+    # The most values in one row; more than 1 only in TFRecords.
     most_values: int = 1
     # The smallest number; `None` for strings, like `greatest`, `mean` and `deviation`.
     least: float | None = None
@@ -127,9 +127,9 @@ def _column(name: str, feature: Any, source: Source) -> Column:
 
 
 def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Schema:
-    """Removes from the schema what only holds for these rows: their number, their days, and that no value is missing.
+    """Removes from the schema bounds of only these rows: their number, their days, and that no value is missing.
 
-    The share of rows with a value stays a bound for columns that are always there: that of the label is.
+    The share of rows with a value stays a bound for columns without missing values, such as the label.
     """
     for feature in schema.feature:
         if source.columns[feature.name].dates:
@@ -143,7 +143,7 @@ def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Sch
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Runs the block without TFDV's and Beam's warnings, which are about their own code."""
+    """Runs the block without TFDV's and Beam's warnings about their own code."""
     loggers = [
         logging.getLogger(),
         logging.getLogger("tensorflow"),

@@ -29,7 +29,7 @@ _PATTERNS: dict[Order, re.Pattern[str]] = {
     "day-first": re.compile(_SEPARATOR.join([_DAY, _MONTH, _SHORT_YEAR]) + _TIME),
     "month-first": re.compile(_SEPARATOR.join([_MONTH, _DAY, _SHORT_YEAR]) + _TIME),
 }
-# As in POSIX: 69 to 99 are of the 20th century.
+# As in POSIX, 69 to 99 are in the 20th century.
 _FIRST_SHORT_YEAR = 69
 
 
@@ -63,7 +63,7 @@ class DateSearch:
                 self._dotted = self._dotted or "." in text[:6]
 
     def result(self) -> Dates | None:
-        """Returns the form of the dates; `None` if a value is no date, or there is none."""
+        """Returns the form of the dates; `None` if a value is not a date, or there is none."""
         possible = {order: seen for order, seen in self._possible.items() if seen.first}
         # Dates with dots are day-first: 03.04.2024 is the third of April.
         if self._dotted and "day-first" in possible:
@@ -157,10 +157,10 @@ class Source:
     Attributes:
         path: The file, absolute: the user's, or a copy that CsvExampleGen can read.
         kind: Whether TFX reads it with CsvExampleGen or with ImportExampleGen.
-        rows: How many there are.
+        rows: The number of rows.
         columns: The values of each column, by name.
-        example: One of the first rows, with as many values as there are.
-        copied_for: What CsvExampleGen can't read in the user's file; none if `path` is that file.
+        example: The most complete one of the first rows.
+        copied_for: The properties of the user's file that CsvExampleGen can't read; none if `path` is that file.
     """
 
     path: Path
@@ -172,9 +172,9 @@ class Source:
 
 
 def read_source(path: Path, *, label: str, scratch: Path) -> Source:
-    """Reads and counts all rows of a file; rejects data that no project can be made of.
+    """Reads and counts all rows of a file; rejects data from which no project can be made.
 
-    A CSV file that CsvExampleGen can't read is copied to `scratch` in a form that it can.
+    A CSV file that CsvExampleGen can't read is copied to `scratch` in a readable form.
     """
     path = path.absolute()
     check_name(path)
@@ -282,7 +282,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
     if label not in names:
         shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
         raise ScaffoldError(
-            f"{path} has no column {label!r}, only {shown or 'none at all'}: name one of them as the label"
+            f"{path} has no column {label!r}, only {shown or 'an empty header'}: name one of them as the label"
         )
     if len(names) > MOST_COLUMNS:
         raise ScaffoldError(
@@ -297,7 +297,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
 
 
 def record_rows(path: Path) -> Iterator[Row]:
-    """Reads a TFRecord file's rows; imports TensorFlow here, so that a wrong CSV file is reported at once."""
+    """Reads a TFRecord file's rows; imports TensorFlow here, so a wrong CSV file is reported at once."""
     import tensorflow as tf
 
     compression = "GZIP" if path.name.endswith(".gz") else ""
@@ -331,7 +331,7 @@ def _text(feature: tf.train.Feature) -> str | None:
     values = getattr(feature, kind).value if kind else ()
     if not values:
         return None
-    # Bytes that are no text are shown escaped, and count as one value.
+    # Bytes that are not text are shown escaped, and count as one value.
     return (
         values[0].decode("utf-8", errors="backslashreplace")
         if kind == "bytes_list"

@@ -26,7 +26,7 @@ _MISSING = {"integer": -(2**63), "float": math.nan, "string": ""}
 
 
 def render(folder: Path, table: Table, decisions: Decisions) -> None:
-    """Writes the project atomically; raises ScaffoldError if its folder exists by now."""
+    """Writes the project atomically; raises ScaffoldError if its folder has appeared meanwhile."""
     target = folder.absolute()
     filled = {"cookiecutter": context(target, table, decisions)}
     try:

@@ -49,8 +49,8 @@ _HOOKS = (
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Shows this package's artifacts as pages, and a component's results below its cell.
 
-    Of TensorFlow's and TFX's log lines there are left, from now on, errors and the warnings of this package and of the
-    notebook's own modules. What C++ and child processes print while a component runs is shown if it fails.
+    From now on, TensorFlow's and TFX's log lines are limited to errors, and to warnings of this package and of the
+    notebook's own modules. The output of C++ code and child processes while a component runs is shown only if it fails.
 
     Args:
         shell: IPython's shell, which calls this.
@@ -157,9 +157,8 @@ def _uri(artifact: tfx.dsl.Artifact | None) -> str | None:
 def quiet_runs() -> None:
     """Hides output to the file descriptors of stdout and stderr in cells that run a component.
 
-    ipykernel shows it in the cell: the wheel that TFX builds of a module file, in some forty lines, and TensorFlow's
-    C++ log. What Python prints and logs does not go that way, and is shown as before. After a failure the last lines
-    are printed.
+    ipykernel shows this output in the cell: some forty lines about the wheel that TFX builds from a module file, and
+    TensorFlow's C++ log. Python's own output and logs are shown as before. After a failure the last lines are printed.
     """
     if not _is_quiet():
         InteractiveContext.run = _quietly(InteractiveContext.run)
@@ -248,8 +247,8 @@ _OURS = (
 def register() -> None:
     """Makes `InteractiveContext.show` display these pages.
 
-    Every new InteractiveContext registers TFX's own visualization of a ModelEvaluation again: call this after it has
-    been made. `%load_ext tfx_tpu_trainer.workbench.notebook` sees to it by itself.
+    Every new InteractiveContext registers TFX's own visualization of a ModelEvaluation again, so call this after it has
+    been made. `%load_ext tfx_tpu_trainer.workbench.notebook` does so by itself.
     """
     registry: Any = tfx_private.get_registry()
     for each in _OURS:

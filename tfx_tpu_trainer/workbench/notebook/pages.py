@@ -61,7 +61,7 @@ def model_page(uri: str) -> str:
 
 
 def run_page(path: str) -> str:
-    """Returns HTML that shows the page of a training, `run.html`, in a frame; a line where it can't be read."""
+    """Returns HTML that shows the page of a training, `run.html`, in a frame; one line if it can't be read."""
     try:
         with tf.io.gfile.GFile(path) as file:
             return _page(frame=file.read())
@@ -77,7 +77,7 @@ def model_run_page(uri: str) -> str:
         uri: Folder of the artifact.
 
     Returns:
-        HTML. A file that can't be read is a line of it.
+        HTML. A missing or unreadable file is reported on a line.
     """
     page = os.path.join(uri, PAGE_FILE)
     return _learning_curve(uri) + (run_page(page) if tf.io.gfile.exists(page) else "")
@@ -109,7 +109,7 @@ def evaluation_page(uri: str) -> str:
     """Shows a ModelEvaluation: the metrics of the whole split and of each slice.
 
     Args:
-        uri: Folder of the artifact; one of the stock Evaluator's is shown as well.
+        uri: Folder of the artifact, which may be the stock Evaluator's.
 
     Returns:
         HTML. A missing or unreadable file is reported on a line.
@@ -127,8 +127,8 @@ def blessing_page(blessed: bool | None, verdict: str = "") -> str:
     """Shows a ModelBlessing: the verdict in words.
 
     Args:
-        blessed: Whether the model may be pushed; `None` where nobody has judged it.
-        verdict: Why, in words. Defaults to `""`: the stock Evaluator gives no reasons.
+        blessed: Whether the model may be pushed; `None` if it was not judged.
+        verdict: The reasons, in words. Defaults to `""`: the stock Evaluator gives none.
 
     Returns:
         HTML.
@@ -148,7 +148,7 @@ def results_page(
         verdict: The verdict on the model, in words. Defaults to `""`: there is none.
 
     Returns:
-        HTML; files that are not there leave their lines out.
+        HTML, without lines for missing files.
     """
     lines: Lines = []
     metrics: EvalMetrics | None = None

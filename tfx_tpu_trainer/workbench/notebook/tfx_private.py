@@ -1,7 +1,7 @@
-"""Imports what TFX does not export of its notebook context.
+"""Imports parts of its notebook context that TFX does not export.
 
-`InteractiveContext` itself stands below `tfx.orchestration.experimental` and nowhere in `tfx.v1`; so do the registry
-in which `context.show` looks, and what `context.run` returns.
+`InteractiveContext` is in `tfx.orchestration.experimental` and not in `tfx.v1`; the same holds for the registry that
+`context.show` reads, and for the result of `context.run`.
 """
 
 from tfx.orchestration.experimental.interactive.execution_result import ExecutionResult

@@ -29,7 +29,7 @@ _NEEDED: Mapping[str, Mapping[str, str]] = {
 _ENVIRONMENTS_WITH_CODE = ("EXTERNAL", "LOOPBACK", "PROCESS")
 
 CONNECT_SECONDS = 5.0
-# A job server only forwards the cause, so that the two connections below look alike.
+# A job server only forwards the cause, so the two connections below look alike.
 _NO_CONNECTION = re.compile(
     r"Connection refused|Connection reset|StatusRuntimeException: UNAVAILABLE|Network closed"
 )
@@ -101,7 +101,7 @@ def beam_problem(arguments: Sequence[str]) -> str | None:
 def job_problem(arguments: Sequence[str], message: str) -> str | None:
     """Describes a job's failure if the job server had no cluster, or the cluster no workers.
 
-    Neither can be asked from here: where they are, such as at `localhost:50000`, is for other hosts.
+    Neither can be contacted from here: their addresses, such as `localhost:50000`, are for other hosts.
     """
     options = beam_options(arguments)
     if "job_endpoint" not in options or not _NO_CONNECTION.search(message):
@@ -132,7 +132,7 @@ def _job_server_problem(address: str) -> str | None:
             channel.unary_unary(_DESCRIBE)(b"", timeout=CONNECT_SECONDS)
         except grpc.RpcError as error:
             return (
-                f"what answers at --job_endpoint={address} is not a job server of Beam "
+                f"the server at --job_endpoint={address} is not a job server of Beam "
                 f"({error.code().name}): give the address of its --job-port"
             )
     return None
@@ -150,7 +150,7 @@ def _flink_problem(master: str, asked: str | None) -> str | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return (
-            f"what answers at --flink_master={master} is not Flink: give the address of the "
+            f"the server at --flink_master={master} is not Flink: give the address of the "
             "JobManager's REST API, such as flink-jobmanager:8081"
         )
     # Imported late: it takes seconds, and most runs do not use Flink.

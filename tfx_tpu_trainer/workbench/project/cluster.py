@@ -1,4 +1,4 @@
-"""Prepares a project's pipeline for a cluster: where it runs, what its image must hold, its compiled form."""
+"""Prepares a project's pipeline for a cluster: its place, the contents of its image, its compiled form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tfx_tpu_trainer.workbench.project.project import Project
 Backend = Literal["kubeflow", "vertex"]
 
 EXECUTORS = "tfx_tpu_trainer.components.trainer.trainer_executor"
-# Options of `compile` and the `cluster` settings they stand for.
+# Options of `compile` and the corresponding `cluster` settings.
 PLACES = {
     "root": "--root",
     "data": "--data",
@@ -39,7 +39,7 @@ PLACES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPipeline:
-    """A pipeline and the settings to compile it with; its config's root and data are the cluster's."""
+    """A pipeline and the settings to compile it with; its config has the cluster's root and data."""
 
     definition: Project
     config: PipelineConfig
@@ -62,7 +62,7 @@ class ClusterPipeline:
     ) -> ClusterPipeline:
         """Reads a project's config for a cluster, where user code is imported from the image.
 
-        Imports neither TensorFlow nor TFX, so that a wrong setting is told at once.
+        Imports neither TensorFlow nor TFX, so a wrong setting is reported at once.
         """
         path = config_file or definition.config_file
         config = load_config(
@@ -175,7 +175,7 @@ class ClusterPipeline:
 def _where(
     config: PipelineConfig, given: Mapping[str, str | None], *, backend: Backend, path: Path
 ) -> ClusterSettings:
-    """Returns where a pipeline runs: by option, else by `cluster`, else by the rest of the config."""
+    """Returns where a pipeline runs: from the option, else from `cluster`, else from the rest of the config."""
     found = {"project": os.environ.get("GOOGLE_CLOUD_PROJECT")}
     if config.vertex:
         found.update(config.vertex.model_dump(include={"project", "region", "image"}))

@@ -97,6 +97,7 @@ def train_gate_push(
         baseline_model=baseline.outputs["model"],
         eval_config=gate_config(config.gate),
         pointer=config.blessed_pointer,
+        require_alike_answers=config.gate.require_alike_answers,
     )
     pusher = tfx.components.Pusher(
         model=trainer.outputs["model"],
@@ -128,10 +129,10 @@ def tuner(
         "eval_batch_size": trainer.eval_batch_size,
         "iterations_per_loop": trainer.iterations_per_loop,
         "tf_random_seed": trainer.tf_random_seed,
-        # A cluster has slices for trainers only.
+        # A cluster has slices only for trainers.
         **(emulated if trainer.master == "emulated" else {}),
     }
-    # A trial ends early where the training with its values would.
+    # A trial ends early if the training with its values would.
     like_training: dict[str, Any] = {"patience": trainer.early_stopping_patience}
     if trainer.eval_every_steps and settings.oracle != "hyperband":
         like_training["evaluations"] = max(1, steps // trainer.eval_every_steps)
@@ -184,7 +185,7 @@ def gate_config(settings: GateSettings) -> tfma.EvalConfig:
 def pipeline(config: PipelineConfig, components: Sequence[Any]) -> tfx.dsl.Pipeline:
     """Returns a pipeline with the config's root and Beam arguments.
 
-    Where ML Metadata is belongs to a runner: the local one names its SQLite file.
+    The runner chooses where ML Metadata is: the local one names its SQLite file.
     """
     return tfx.dsl.Pipeline(
         pipeline_name=config.name,

@@ -88,11 +88,11 @@ ImportPath = Annotated[str, AfterValidator(_import_path)]
 """An import path, or an empty string."""
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
-"""A YAML list as a tuple: strict models refuse a list for a tuple, and a frozen config wants tuples."""
+"""A YAML list as a tuple: strict models reject lists for tuples, and a frozen config needs tuples."""
 
 
 class Settings(pydantic.BaseModel):
-    """Base of every group of settings: frozen, no unknown keys, no silent conversion of types, no NaN."""
+    """Base class of every group of settings: frozen, no unknown keys, no silent conversion of types, no NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -101,8 +101,8 @@ class SliceSettings(Settings):
     """Slices of the eval split, as in tfma.SlicingSpec.
 
     Attributes:
-        feature_keys: Features whose values each make a slice.
-        feature_values: Features that have one value in the slice, with that value as a text.
+        feature_keys: Features; each of their values makes a slice.
+        feature_values: Features with one value in the slice -> that value, as text.
     """
 
     feature_keys: Strings = ()
@@ -122,7 +122,7 @@ class TrainerSettings(TrainSettings):
     docs/component.md lists them. These differ from the component's:
 
     Attributes:
-        label_key: Must be there, and may be null.
+        label_key: Required, but may be null.
         module: Import path of the module with `model_fn` or `build_model`. Exactly one of `module`, `module_file` and
             `trainer_fn` is given.
         module_file: Path of a `.py` file with `model_fn` or `build_model`; TFX packages its whole folder as a wheel.
@@ -130,19 +130,18 @@ class TrainerSettings(TrainSettings):
         restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator`.
         custom_config: Values for a trainer_fn's `custom_config`.
         train_steps: Training steps: `num_steps` of `train_args`.
-        train_splits: Splits that are trained on; `train` where there is none.
-        eval_steps: Evaluation batches; all of the eval split where it is null.
-        eval_splits: Splits that are evaluated; `eval` where there is none.
-        tpu: The TPU slice to train on, as `v5e:2x4` or as `{slice_name: v5e:2x4, spot: true}`. The
-            cluster of `compile` is asked for it; where there is none, `master: emulated` emulates it.
-        use_tpu: Whether to train on TPU cores; `master` says where they are. Where it is null,
-            whether there is a `tpu`.
+        train_splits: Splits to train on; `train` if there are none.
+        eval_steps: Evaluation batches; null for the whole eval split.
+        eval_splits: Splits to evaluate; `eval` if there are none.
+        tpu: The TPU slice to train on, as `v5e:2x4` or as `{slice_name: v5e:2x4, spot: true}`. `compile` requests it
+            from the cluster; without a TPU, `master: emulated` emulates it.
+        use_tpu: Whether to train on TPU cores, whose address is `master`; if null, whether `tpu` is set.
         tf_random_seed: Seed of the variables' initial values and of every unseeded op in the model.
-        slicing_specs: The slices that are measured too, as `[{feature_keys: [payment_type]}]`.
-        export_to_tpu: Whether the export has a graph for TPU hosts beside that for CPU hosts. Where it is null,
+        slicing_specs: The slices to measure, such as `[{feature_keys: [payment_type]}]`.
+        export_to_tpu: Whether the export has a graph for TPU hosts in addition to that for CPU hosts. If it is null,
             whether it trains on TPU cores: `tf.saved_model.load` opens a model with one graph without `tags`.
         params: Values for the model_fn's `params`; they win over the pipeline's, such as those of `model`.
-        checkpoint_root: Where checkpoints are until their training has ended; `<root>/checkpoints/<name>` where it is
+        checkpoint_root: Folder of checkpoints until their training has ended; `<root>/checkpoints/<name>` if it is
             null.
     """
 
@@ -165,7 +164,7 @@ class TrainerSettings(TrainSettings):
     @pydantic.field_validator(*_FLAGS, mode="before")
     @classmethod
     def _is_flag(cls, value: Any) -> Any:
-        # TFX stores booleans as 0 and 1; users don't write them so.
+        # TFX stores booleans as 0 and 1; users don't write them that way.
         if value is not None and not isinstance(value, bool):
             raise ValueError(f"{shown(value)} is not a boolean; give true or false")
         return value
@@ -183,7 +182,7 @@ class TrainerSettings(TrainSettings):
 
     @pydantic.model_validator(mode="after")
     def _rules_hold(self) -> TrainerSettings:
-        # With a trainer_fn most of them have no meaning; unset ones do no harm.
+        # With a trainer_fn, most settings have no meaning; unset ones do no harm.
         update = {"use_tpu": self._on_tpu}
         resolved = typing.cast(TrainSettings, self.model_copy(update=update))
         if problem := broken_rule(resolved):
@@ -193,6 +192,18 @@ class TrainerSettings(TrainSettings):
     @property
     def _on_tpu(self) -> bool:
         return self.tpu is not None if self.use_tpu is None else self.use_tpu
+
+    def needed_to_compare_answers(self) -> str:
+        """Returns the change without which no serving check compares two graphs' answers; '' if there is none."""
+        if self.serving_check == "off":
+            return "set trainer.serving_check to warn or error"
+        # A trainer_fn's estimator decides itself what it exports.
+        if self.trainer_fn is not None:
+            return ""
+        if not self.export_to_cpu:
+            return "set trainer.export_to_cpu to true"
+        for_tpu = self._on_tpu if self.export_to_tpu is None else self.export_to_tpu
+        return "" if for_tpu else "set trainer.export_to_tpu to true"
 
     def parameters(self) -> dict[str, Any]:
         """Returns `TpuTrainer`'s arguments, without `params`, the steps and the splits.
@@ -222,13 +233,16 @@ class GateSettings(Settings):
     Attributes:
         at_least: Lower bounds, e.g. `{auc: 0.9}`.
         at_most: Upper bounds, e.g. `{average_loss: 0.4}`.
-        max_drop: How far a metric may fall below the last blessed model's, e.g. `{accuracy: 0.01}`.
-            Metrics where higher is better only.
+        max_drop: How far a metric may fall below the last blessed model's, e.g. `{accuracy: 0.01}`. Only for metrics of
+            which higher values are better.
+        require_alike_answers: Blesses a model only if its serving check has shown that its graphs for CPU and TPU
+            hosts give the same answers.
     """
 
     at_least: dict[str, float] = {}
     at_most: dict[str, float] = {}
     max_drop: dict[str, float] = {}
+    require_alike_answers: bool = False
 
     @pydantic.model_validator(mode="after")
     def _drops_are_positive(self) -> GateSettings:
@@ -255,10 +269,10 @@ class ClusterSettings(Settings):
     """Where a compiled pipeline runs.
 
     Attributes:
-        root: Bucket under which everything is written there; the config's own `root` where that is in a bucket.
-        data: Bucket of the input data there; the config's own `data` where that is in a bucket.
+        root: Bucket for everything that is written; the config's own `root` if that is in a bucket.
+        data: Bucket of the input data; the config's own `data` if that is in a bucket.
         image: Container image of the components, which holds this package and the project, with its tag.
-        project: Google Cloud project of Vertex AI; GOOGLE_CLOUD_PROJECT where it is null.
+        project: Google Cloud project of Vertex AI; GOOGLE_CLOUD_PROJECT if it is null.
         region: Region of Vertex AI, such as `us-central1`.
     """
 
@@ -270,18 +284,18 @@ class ClusterSettings(Settings):
 
 
 class TuneSettings(Settings):
-    """The search of hyperparameters before the training (docs/tuning.md), of pipelines that have one.
+    """The search of hyperparameters before the training (docs/tuning.md), in pipelines that have one.
 
     Attributes:
         enabled: Adds TFX's Tuner, whose best hyperparameters win over those of `model`; `tfx-tpu-trainer tune` sets it.
-        objective: The eval metric that is to become better.
+        objective: The eval metric to optimize.
         direction: 'max' if a higher value of it is better, 'min' if a lower one is.
-        oracle: Who proposes the trials: 'random', 'bayesian' or 'hyperband'.
+        oracle: The oracle that proposes the trials: 'random', 'bayesian' or 'hyperband'.
         max_trials: The most trials; null is 10, and with 'hyperband' as many as its brackets have.
-        train_steps: Steps of a trial that goes to its end; the trainer's where null.
-        evaluations: Evaluations of such a trial. Where null, those of the trainer's `eval_every_steps`, or else 4; with
+        train_steps: Steps of a full trial; the trainer's if null.
+        evaluations: Evaluations of a full trial. If null, those of the trainer's `eval_every_steps`, or else 4; with
             'hyperband' 9.
-        patience: Evaluations in a row without a better value after which a trial ends. Where null, the trainer's
+        patience: Evaluations in a row without a better value after which a trial ends. If null, the trainer's
             `early_stopping_patience`.
     """
 
@@ -296,34 +310,34 @@ class TuneSettings(Settings):
 
 
 class PipelineConfig(Settings):
-    """What every pipeline needs. A pipeline's own config adds its model's settings.
+    """The config of every pipeline. A pipeline's own config adds its model's settings.
 
     Attributes:
         name: The pipeline's name in ML Metadata.
-        root: Folder or bucket under which everything is written.
-        data: Folder of the input data; the pipeline's own real data where it is null and the runner
-            can supply it.
-        metadata_path: SQLite file of ML Metadata; `<root>/metadata.sqlite` where it is null. Only
-            local runners use it.
-        serving_dir: Where Pusher puts blessed models; `<root>/serving` where it is null.
-        user_code: 'import' names the preprocessing module's import path, and gives TFX a hash of its folder, so
-            that an edit never meets a stale cache; 'file' has TFX package the folder as a wheel, for Beam workers
+        root: Folder or bucket for everything that is written.
+        data: Folder of the input data; if it is null, the pipeline's own real data, which the runner must be able to
+            supply.
+        metadata_path: SQLite file of ML Metadata; `<root>/metadata.sqlite` if it is null. Only local runners use it.
+        serving_dir: Where Pusher puts blessed models; `<root>/serving` if it is null.
+        user_code: 'import' names the preprocessing module's import path, and gives TFX a hash of its folder, so an
+            edit never matches a stale cache entry; 'file' makes TFX package the folder as a wheel, for Beam workers
             that don't have the code, and install it where Transform runs, which takes some seconds.
         enable_cache: Whether TFX may reuse results of earlier runs.
-        beam_args: Beam pipeline arguments: where the Beam components run (docs/beam.md). None, the default, is
-            Beam's DirectRunner in the component's own process; with any, TFX packs a copy of itself for each job.
-        serving_absent: Raw features that only exist in training data (what the label is made from);
-            a prediction for a raw row is made without them.
-        baseline: How the last blessed model is found: 'metadata' asks ML Metadata with a Resolver, 'pointer'
-            reads a file that the gate writes, for backends without resolvers.
-            `tfx-tpu-trainer compile --kubeflow` sets it to 'pointer'.
+        beam_args: Beam pipeline arguments, which decide where the Beam components run (docs/beam.md). None, the
+            default, uses Beam's DirectRunner in the component's own process; with any, TFX packages a copy of itself
+            for each job.
+        serving_absent: Raw features that exist only in training data (those from which the label is made); predictions
+            for raw rows are made without them.
+        baseline: How the last blessed model is found: 'metadata' queries ML Metadata with a Resolver, 'pointer' reads a
+            file that the gate writes, for backends without resolvers. `tfx-tpu-trainer compile --kubeflow` sets it to
+            'pointer'.
         trainer: Settings of `TpuTrainer`.
-        cluster: Where the pipeline runs once it is compiled. Local runs have no use for it.
+        cluster: Where the compiled pipeline runs. Local runs ignore it.
         vertex: The CustomJob of Vertex AI that trains on `trainer.tpu`, instead of the trainer's own pod.
             `tfx-tpu-trainer compile --vertex` fills it in.
-        pods: What the pods of a cluster need, such as secrets and tolerations (docs/orchestration.md). Local runs
-            have no use for it.
-        gate: What a model must reach to be pushed.
+        pods: Settings of a cluster's pods, such as secrets and tolerations (docs/orchestration.md). Local runs ignore
+            them.
+        gate: Requirements for a model to be pushed.
     """
 
     name: PipelineName
@@ -345,6 +359,12 @@ class PipelineConfig(Settings):
     @pydantic.model_validator(mode="after")
     def _beam_arguments_are_whole(self) -> PipelineConfig:
         check_beam_arguments(self.beam_args, code_is_imported=self.user_code == "import")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _answers_can_be_alike(self) -> PipelineConfig:
+        if self.gate.require_alike_answers and (needed := self.trainer.needed_to_compare_answers()):
+            raise ValueError(f"gate.require_alike_answers would bless no model: {needed}")
         return self
 
     @property
@@ -377,7 +397,7 @@ class ProjectConfig(PipelineConfig):
     """The config of a project without its own config class.
 
     Attributes:
-        model: What the model_fn finds in its `params`: any JSON values, by name.
+        model: Values in the model_fn's `params`: any JSON values, by name.
     """
 
     model: dict[str, Any] = {}

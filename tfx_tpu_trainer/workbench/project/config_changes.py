@@ -19,10 +19,10 @@ def change_config(
 ) -> PipelineConfig:
     """Sets some settings of a config, such as `{"trainer.tpu": "v5e:2x4"}`, and returns the new config.
 
-    The new text is read back and validated before it takes the old file's place, whole.
+    The new text is read back and validated before it replaces the old file atomically.
 
     Raises:
-        ConfigError: The new settings do not hold, or the file is written in a form that can't be changed in place.
+        ConfigError: If the new settings are invalid, or the file has a form that can't be changed in place.
     """
     path = Path(config_file or project.config_file)
     # As bytes, to keep line ends.

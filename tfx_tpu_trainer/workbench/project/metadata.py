@@ -22,7 +22,7 @@ KILLED = (
 
 
 class UnreadableError(RuntimeError):
-    """A file that can't be opened as ML Metadata: it is no such file, or is locked."""
+    """A file that can't be opened as ML Metadata, because it is another kind of file or is locked."""
 
 
 class State(enum.Enum):

@@ -24,12 +24,12 @@ EXAMPLES = "pipelines"
 
 @dataclasses.dataclass(frozen=True)
 class Project:
-    """A project's parts, imported on demand: reading its config must not import TFX.
+    """A project's parts, imported on demand, since reading its config must not import TFX.
 
     Attributes:
         folder: The folder.
-        package: Import path of the folder, such as `pipelines.taxi`; empty where it is not a package, and its modules
-            are imported by their own names.
+        package: Import path of the folder, such as `pipelines.taxi`; empty if it is not a package, whose modules are
+            imported by their own names.
         base: The folder from which relative paths in its config start.
     """
 
@@ -49,7 +49,7 @@ class Project:
 
     @property
     def words(self) -> list[str]:
-        """A command's options with which another process finds the project."""
+        """Returns a command's options with which another process finds the project."""
         if self.package and self.base != self.folder:
             return ["--pipeline", self.package]
         return ["--project", str(self.folder)]
@@ -58,7 +58,7 @@ class Project:
         """Returns the class `Config` of its `config.py`; `ProjectConfig` if there is none.
 
         Raises:
-            ConfigError: The module can't be imported, or has no such class.
+            ConfigError: If the module can't be imported, or lacks the class.
         """
         if not (self.folder / "config.py").exists():
             return ProjectConfig
@@ -95,14 +95,14 @@ class Project:
 
         Args:
             config_file: A YAML file instead of the project's own. Defaults to `None`: its own.
-            root: A root instead of the config's, from the working directory. Defaults to `None`: the config's.
+            root: A root instead of the config's, relative to the working directory. Defaults to `None`: the config's.
             overrides: Settings as `key=value`. Defaults to none.
 
         Returns:
             The config.
 
         Raises:
-            ConfigError: It can't be read, or a setting does not hold.
+            ConfigError: If it can't be read, or a setting is invalid.
         """
         config_class = self.config_class()
         try:
@@ -122,7 +122,7 @@ class Project:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
                 f"{self.folder / 'config.py'} can't check the settings ({reason}{line}); correct it, or raise a "
-                "ValueError that says what is wrong with a setting"
+                "ValueError that names the setting and the fix"
             ) from None
         paths = {
             key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")
@@ -159,10 +159,10 @@ class Project:
         """Makes the TFX pipeline for inspection, without its data.
 
         Raises:
-            ConfigError: The project's own code can't make it.
+            ConfigError: If the project's own code can't make it.
         """
         try:
-            # Nothing is read, so that the data folder may be missing.
+            # Nothing is read, so the data folder may be missing.
             return self.create_pipeline(
                 config.model_copy(update={"data": config.data or config.root})
             )
@@ -180,7 +180,7 @@ class Project:
             name: Import path of the module.
 
         Raises:
-            ConfigError: Something that is installed has its name.
+            ConfigError: If an installed module has its name.
         """
         top = name.partition(".")[0]
         mine = [self.folder / f"{top}.py", self.folder / top]
@@ -203,7 +203,7 @@ class Project:
         loaded = sys.modules.get(name)
         if loaded is not None and getattr(loaded, "__file__", None) == str(file):
             return loaded
-        # By its file: `config` and `data` are names that installed packages and other projects use, too.
+        # Identified by its file: `config` and `data` are names that installed packages and other projects use, too.
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
@@ -217,13 +217,13 @@ class Project:
         return module
 
     def _on_path(self) -> None:
-        # Last, so that no file there hides one of Python's or of a package's.
+        # Last, so its files hide no module of Python or of a package.
         if str(self.import_root) not in sys.path:
             sys.path.append(str(self.import_root))
 
 
 def load_project(folder: str | Path = ".") -> Project:
-    """Finds the project that a folder is.
+    """Finds the project in a folder.
 
     Args:
         folder: The folder. Defaults to the working directory.
@@ -232,10 +232,10 @@ def load_project(folder: str | Path = ".") -> Project:
         The project.
 
     Raises:
-        ConfigError: The folder is none.
+        ConfigError: If the folder is not a project.
     """
     path = Path(_absolute(str(folder), Path.cwd()))
-    # A name that is too long is no folder, either.
+    # A name that is too long is not a folder, either.
     if not os.path.isdir(path):
         raise ConfigError(
             f"the folder {str(folder)!r} does not exist; give a project's folder with --project"
@@ -263,11 +263,11 @@ def find_pipeline(name: str) -> Project:
         The project; relative paths in its config start from the working directory.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: If there is none of that name.
     """
     here = os.getcwd()
     if here not in sys.path:
-        # Commands do not have it there; last, like a project's folder.
+        # Commands do not have it on the path; it comes last, like a project's folder.
         sys.path.append(here)
     package = name if "." in name else f"{EXAMPLES}.{name}"
     folders = _folders(package)
@@ -295,7 +295,7 @@ def _folders(package: str) -> list[Path]:
     try:
         spec = importlib.util.find_spec(package)
     except ImportError:
-        # Also for a name such as '../../x', which would be relative.
+        # Also for names such as '../../x', which would be relative.
         spec = None
     return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
 

@@ -22,14 +22,14 @@ from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 METADATA_FILE = "metadata.sqlite"
 LOGS = "logs"
 _LOCK_FILE = ".lock"
-# A process that checks whether a run is going on holds the lock for an instant.
+# A process that checks whether a run is in progress holds the lock for an instant.
 _LOOK_SECONDS, _PAUSE_SECONDS = 0.1, 0.05
 
 # A killed run holds the lock until the system has ended its child.
 _END_SECONDS = 10.0
 
 CHECKPOINTS = "checkpoints"
-"""Folder of a root for its pipelines' checkpoints, by the pipeline's name."""
+"""A root's folder for its pipelines' checkpoints, by the pipeline's name."""
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index$")
 # The names that `tfx_tpu_trainer.components.trainer.resume` gives to unusable folders.
@@ -41,7 +41,7 @@ REPORTS = "reports"
 TENSORBOARD = "tensorboard"
 """Folder of a root: `tensorboard/<pipeline>-<time>/train` and `/eval`, of links to the events.
 
-TensorBoard calls a run by its folder, and TFX calls a training's folder `7`.
+TensorBoard shows a run by its folder's name, and TFX names a training's folder `7`.
 """
 
 _EVENTS = "*.tfevents.*"
@@ -120,11 +120,11 @@ class LockedError(RuntimeError):
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[IO[str]]:
     """Holds a root for the block, and for child processes that inherit the file."""
-    # flock belongs to the open file, not to the process: a run's child inherits the descriptor, so that the lock lasts
-    # until the run and its child have both ended, even if the run is killed. The system releases it, so that no stale
-    # lock stays. The pid in the file is for the message, and to decide how long to wait: a live holder keeps the lock
-    # for hours; a dead one has a child that ends within seconds. Not "w", which would erase the holder's pid before
-    # this process holds the lock.
+    # flock belongs to the open file instead of the process: a run's child inherits the descriptor, so the lock
+    # lasts until the run and its child have both ended, even if the run is killed. The system releases it, so no
+    # stale lock stays. The pid in the file is for the message, and to decide how long to wait: a live holder keeps the
+    # lock for hours; a dead one has a child that ends within seconds. The mode is not "w", which would erase the
+    # holder's pid before this process holds the lock.
     with (root / _LOCK_FILE).open("a+") as lock:
         began = time.monotonic()
         while True:
@@ -223,7 +223,7 @@ def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
 def _last_write(folder: Path) -> float:
     """Returns the last modification below a folder, in seconds since 1970; 0.0 without files.
 
-    A training that runs removes files and folders meanwhile: what is gone is passed over.
+    A running training removes files and folders meanwhile; missing ones are skipped.
     """
     last = 0.0
     for place, folders, files in os.walk(folder):
@@ -256,7 +256,7 @@ def link_run(root: Path, model_run: Path, *, name: str) -> Path:
         for path in (*events, *beside):
             link = run / path.name
             if not link.is_symlink():
-                # A relative link, so that a root may move.
+                # A relative link, so a root can be moved.
                 link.symlink_to(os.path.relpath(path, link.parent))
     return below
 

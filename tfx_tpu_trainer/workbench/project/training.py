@@ -24,7 +24,7 @@ from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.project import Project
 from tfx_tpu_trainer.workbench.project.roots import Root
 
-# For a column of words whose schema lists none.
+# For a column of words whose schema has no domain.
 WORDS_WITHOUT_A_DOMAIN = 100
 # Often enough for a vocabulary to keep each word.
 _ROWS_OF_A_WORD = 8
@@ -110,13 +110,13 @@ def declared_training(project: Project, config: PipelineConfig) -> DeclaredTrain
     trainers = [each for each in pipeline.components if isinstance(each, kinds)]
     if len(trainers) != 1:
         raise ConfigError(
-            f"the pipeline of {str(project.folder)!r} has {len(trainers)} TpuTrainers, where one would say what is "
-            f"trained; {_OTHERWISE}"
+            f"the pipeline of {str(project.folder)!r} has {len(trainers)} TpuTrainers instead of one, so the model is "
+            f"not known; {_OTHERWISE}"
         )
     properties = trainers[0].exec_properties
     if properties.get("trainer_fn"):
         raise ConfigError(
-            f"the trainer_fn {properties['trainer_fn']!r} makes an estimator of its own, so the model_fn is not known; "
+            f"the trainer_fn {properties['trainer_fn']!r} makes its own estimator, so the model_fn is not known; "
             f"{_OTHERWISE}"
         )
     names = [f"{step}_batch_size" for step in ("train", "eval", "predict")]

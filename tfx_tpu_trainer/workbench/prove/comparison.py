@@ -12,7 +12,7 @@ import numpy as np
 
 EQUAL, ROUNDING, DIFFERENT = "equal", "equal up to rounding", "different"
 
-# Sums in another order differ by some ulps of their largest term; this many are allowed in one step's change.
+# Sums in another order differ by some ulps of their largest term; one step's change may differ by this many.
 _ROUNDING: Final = 84
 # A rounding error grows at most by this factor per step; a fault is larger at once.
 _GROWTH: Final = 4
@@ -29,9 +29,9 @@ class Difference:
     Attributes:
         what: `"variable"`, `"loss"`, `"metric"`, ...
         name: Its name.
-        says: Both sides' values, or what one of them lacks.
-        step: The global step; `None` where there is none.
-        call: Number of the call in both records; `None` where there is none.
+        says: Both sides' values, or the missing part.
+        step: The global step; `None` if there is none.
+        call: Number of the call in both records; `None` if there is none.
     """
 
     what: str
@@ -52,11 +52,11 @@ class Subject:
     """One thing that is compared, such as the losses of all steps.
 
     Attributes:
-        name: What it is.
-        compared: How many values, arrays or names.
+        name: Its name.
+        compared: The number of values, arrays or names.
         ulps: The largest difference, in units of the last place of the array's largest number.
-        where: The place of the largest.
-        differences: The first ones that are no rounding, in their order.
+        where: The place of the largest difference.
+        differences: The first ones that are not rounding, in order.
     """
 
     name: str
@@ -81,10 +81,10 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """How far two arrays are apart.
+    """The distance of two arrays.
 
     Attributes:
-        distance: The largest absolute difference; infinite where shapes, types or NaNs differ.
+        distance: The largest absolute difference; infinite if shapes, types or NaNs differ.
         scale: The largest absolute number of both.
         ulps: The distance in ulps of the scale; 0 for equal arrays.
         says: The numbers that are farthest apart, as text.
@@ -105,7 +105,7 @@ class Arrays:
 
     @classmethod
     def read(cls, path: str) -> "Arrays":
-        """Reads what a recorder wrote."""
+        """Reads the arrays that a recorder wrote."""
         with np.load(path) as file:
             names = [str(name) for name in file["names"]]
             values = {name: file[f"a{number}"] for number, name in enumerate(names)}
@@ -116,8 +116,8 @@ class Record:
     """The record of one side.
 
     Attributes:
-        folder: Where it lies.
-        calls: Those of its estimators, in their order.
+        folder: Its folder.
+        calls: The calls of its estimators, in order.
         models: The last checkpoint and the tags of each model_dir.
     """
 
@@ -139,7 +139,7 @@ class Record:
         return Arrays.read(os.path.join(self.folder, name))
 
     def unheld(self) -> list[str]:
-        """Returns what could not be held equal in the trainings."""
+        """Returns the inputs that could not be made equal in the trainings."""
         return sorted({each for call in self.of_kind("train") for each in call["unheld"]})
 
 
@@ -365,7 +365,7 @@ def _compare_arrays(
 def _compare_tags(original: Record, ours: Record) -> Subject:
     subject = Subject("events' tags")
     for one, other in zip(original.models, ours.models):
-        # This package adds some tags of its own.
+        # This package adds its own tags.
         theirs = {tag: None for tag in other["tags"] if tag in one["tags"]}
         pair = dict.fromkeys(one["tags"]), theirs
         subject.compared += sum(1 for _ in _in_both(subject, *pair, "tag", None, None))
@@ -404,7 +404,7 @@ class FirstOp:
     """The first op of a step with a different output.
 
     Attributes:
-        name: Its name; `None` where all that both sides have is equal.
+        name: Its name; `None` if all ops on both sides are equal.
         says: Both sides' outputs.
         missing: Ops before it that only the original's program made.
         added: Ops before it that only ours made.

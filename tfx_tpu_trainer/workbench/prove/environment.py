@@ -1,4 +1,4 @@
-"""Makes the environment of the real TPUEstimator: TensorFlow 2.15.1, once, by hash."""
+"""Makes the environment of the real TPUEstimator once: TensorFlow 2.15.1, from hash-checked packages."""
 
 import fcntl
 import hashlib
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOCK = Path(__file__).with_name("original.lock")
-"""What is installed, with hashes."""
+"""The packages to install, with hashes."""
 
-# Belongs to this process's own environment.
+# These belong to this process's own environment.
 _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PIP_TARGET")
 
 
@@ -33,19 +33,19 @@ def original_python(say: Callable[[str], None]) -> Path:
 
 
 def make_environment(venv: Path, lock: Path, what: str, *, say: Callable[[str], None]) -> Path:
-    """Makes a virtual environment of a lock file, unless it is there.
+    """Makes a virtual environment from a lock file, unless it exists.
 
     Args:
         venv: Its folder.
         lock: Requirements with hashes.
-        what: What it is for, as the beginning of a parenthesis.
+        what: Its purpose, as the beginning of a parenthesis.
         say: Called with a line when it is made.
 
     Returns:
         Its interpreter.
 
     Raises:
-        EnvironmentFailedError: It could not be made.
+        EnvironmentFailedError: If it could not be made.
     """
     stamp, python = venv / ".setup-done", venv / "bin" / "python"
     digest = hashlib.sha256(lock.read_bytes() + str(venv).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Asks exported models for their signatures and their answers to one sample."""
+"""Gets exported models' signatures, and their answers to a sample."""
 
 from typing import Any
 
@@ -11,10 +11,11 @@ _ROWS = 3
 
 
 def ask(path: str) -> dict[str, Any]:
-    """Loads the `serve` graph of a SavedModel and asks each signature.
+    """Loads the `serve` graph of a SavedModel and runs each signature.
 
     Returns:
-        `signatures`, each as text; `answers`, by signature and output; and `unasked`, why a signature was not asked.
+        `signatures`, each as text; `answers`, by signature and output; and `unasked`, the reasons why signatures were
+        not run.
     """
     (described,) = (each for each in describe_saved_model(path) if each.tags == ("serve",))
     answers: dict[str, Any] = {}

@@ -55,11 +55,11 @@ class Program:
     """A program and how it is run.
 
     Attributes:
-        words: Its path and its arguments; the arguments alone with `module`.
+        words: Its path and its arguments; only the arguments with `module`.
         module: A module to run instead of a path.
         repair: Whether it runs in its repaired form, on both sides.
-        packages: Installed packages that are repaired too.
-        emulate: Cores that our side emulates; 0 for the host.
+        packages: Installed packages to repair, too.
+        emulate: The number of cores that our side emulates; 0 for the host.
     """
 
     words: Sequence[str]
@@ -117,9 +117,9 @@ class Proof:
         verdict: `"equal"`, `"equal up to rounding"` or `"different"`.
         first: The difference that shows first.
         op: The first op whose output differs in that step.
-        subjects: What was compared.
-        unheld: What could not be held equal.
-        partly: What was compared in part, and why.
+        subjects: The subjects of the comparison.
+        unheld: Inputs that could not be made equal.
+        partly: Subjects that were compared only in part, and why.
         steps: Steps of all trainings, and those after which the variables were compared.
         versions: TensorFlow's, on either side.
     """
@@ -152,19 +152,19 @@ class Proof:
 
 
 def prove(program: Program, original: str, ours: str, folder: str) -> Proof:
-    """Runs a program under the original and under this package, and once more where they differ.
+    """Runs a program under the original and under this package, and once more if they differ.
 
     Args:
         program: The program.
         original: The interpreter with the original.
         ours: The interpreter with this package.
-        folder: Where the records go; it must not exist.
+        folder: The folder of the records; it must not exist.
 
     Returns:
-        What came of it.
+        The proof.
 
     Raises:
-        SideFailedError: The program failed on a side.
+        SideFailedError: If the program failed on a side.
     """
     sides = program.side(original, original=True), program.side(ours, original=False)
     # A core's graph differs from the host's.
@@ -177,14 +177,14 @@ def prove_runs(original: Run, ours: Run, folder: str, *, same_graph: bool = True
     Args:
         original: The one that comes first.
         ours: The other one, which begins with the same values.
-        folder: Where the records go; it must not exist.
-        same_graph: Whether both run the same ops, of which the first that differs is looked for. Defaults to `True`.
+        folder: The folder of the records; it must not exist.
+        same_graph: Whether both run the same ops, so the first different one can be found. Defaults to `True`.
 
     Returns:
-        What came of it.
+        The proof.
 
     Raises:
-        SideFailedError: The program failed on a side.
+        SideFailedError: If the program failed on a side.
     """
     os.makedirs(folder)
     paths = [os.path.join(folder, name) for name in ("original", "ours")]

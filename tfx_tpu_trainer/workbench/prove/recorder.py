@@ -1,7 +1,7 @@
-"""Runs a program and records what its estimators did, under either TensorFlow.
+"""Runs a program and records its estimators' calls, under either TensorFlow.
 
-Both interpreters run this file by its path, so it imports only what the environment of the original has too. A record
-is a folder: `record.json` lists the calls in their order, and arrays lie beside it.
+Both interpreters run this file by its path, so it imports only packages that the original's environment has, too. A
+record is a folder: `record.json` lists the calls in order, and arrays are next to it.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-# Variables' values are kept after each step until a record reaches this size; the last checkpoint's always are.
+# Variables' values are kept after each step until a record reaches this size; those of the last checkpoint always are.
 _MOST_BYTES = 1 << 30
 # The most elements kept of an op's output, and of an initializer's draws.
 _MOST_ELEMENTS = 1 << 18
@@ -38,10 +38,10 @@ class Recorder:
     """Records the calls of all estimators while its block runs.
 
     Attributes:
-        folder: Where the record goes; it must not exist.
-        start: The record of another side, whose initial values this side begins with; `None` on the first.
-        probe: A train call by its number and a step: the outputs of that step's ops are kept.
-        emulated: Whether the cores are emulated, with draws of their own.
+        folder: The folder of the record; it must not exist.
+        start: The record of the other side, whose initial values this side uses; `None` on the first side.
+        probe: The number of a train call, and a step whose ops' outputs are kept.
+        emulated: Whether the cores are emulated, with their own draws.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Recorder:
                 f"model_dir {estimator.model_dir} is remote: give the program a folder of this machine."
             )
         if self.folder.startswith(f"{folder}{os.sep}"):
-            raise ValueError(f"the records would lie in model_dir {folder}: name another folder.")
+            raise ValueError(f"the records would be in model_dir {folder}: name another folder.")
         if folder not in self._folders:
             if tf.train.latest_checkpoint(folder) is not None:
                 raise ValueError(
@@ -295,7 +295,7 @@ def _outputs_of_training(graph: Any, loss: Any) -> list[Any]:
 
 
 def _unheld(graph: Any, *, emulated: bool) -> Iterator[str]:
-    """Finds what differs from run to run on any side."""
+    """Finds the parts that differ from run to run on any side."""
     initializing = _ancestors(
         [each.initializer for each in v1.global_variables() + v1.local_variables()]
     )

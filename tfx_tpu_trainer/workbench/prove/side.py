@@ -1,6 +1,6 @@
 """Runs one side of a proof in its own process: `python side.py JSON`.
 
-Run by its path, by the interpreter of the original too, in whose environment this package is not installed.
+It is run by its path, since this package is not installed in the original's environment.
 """
 
 import importlib
@@ -49,7 +49,7 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
 
 
 def _single_steps(tensorflow: Any) -> None:
-    """Makes sessions on cores run one step per call, so that hooks see each."""
+    """Makes sessions on cores run one step per call, so hooks see each."""
     config = tensorflow.compat.v1.estimator.tpu.TPUConfig
     make = config.__new__
 
@@ -62,7 +62,7 @@ def _single_steps(tensorflow: Any) -> None:
 def main() -> int:
     """Runs the side that the first argument describes, and returns the program's exit code."""
     given = json.loads(sys.argv[1])
-    # As with `python -m`: the folder of the command, not of this file.
+    # Like `python -m`: the folder of the command instead of this file's.
     sys.path[0] = os.getcwd()
     package = _package(given["package"])
     compat: Any = importlib.import_module(f"{package.__name__}.compat")

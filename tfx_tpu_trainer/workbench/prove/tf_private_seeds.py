@@ -1,8 +1,8 @@
-"""Private names of TensorFlow by which a proof gives random ops the same seeds on both sides.
+"""Private names of TensorFlow with which a proof gives random ops the same seeds on both sides.
 
-`tensorflow.python.framework.random_seed.get_seed`: TensorFlow makes an op's seed of the number of ops in the graph,
-which differs between versions. Its own modules call the function by this module, so replacing the public alias,
-`tf.compat.v1.random.get_seed`, would change nothing.
+`tensorflow.python.framework.random_seed.get_seed`: TensorFlow makes an op's seed from the number of ops in the graph,
+which differs between versions. Its own modules call the function through this module, so replacing the public alias,
+`tf.compat.v1.random.get_seed`, would have no effect.
 """
 
 import contextlib

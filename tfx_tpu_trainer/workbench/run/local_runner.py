@@ -44,7 +44,7 @@ POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
 PROGRESS = "progress.json"
 NOT_BLESSED = 3
-"""Exit code of `run --check` where the gate did not bless the model."""
+"""Exit code of `run --check` if the gate did not bless the model."""
 # A little more than a training gets for its checkpoint.
 STOP_SECONDS = 30
 _NOT_POLITE = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
@@ -93,7 +93,7 @@ def run_to_end(
 
 
 def _check_inputs(project: Project, config: PipelineConfig) -> None:
-    """Reports at once what the child would find after half a minute of imports."""
+    """Reports problems at once that the child would find after half a minute of imports."""
     if config.trainer.module:
         project.check_module(config.trainer.module)
     if not config.data and not project.finds_data:
@@ -164,7 +164,7 @@ def run(
 
 
 def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
-    """Describes what a stopped run left for the next one."""
+    """Describes the files that a stopped run left for the next one."""
     kept = ["completed components come from TFX's cache"] if config.enable_cache else []
     step = roots.step_to_go_on_from(Path(config.checkpoint_root), since=began)
     if step is not None:
@@ -180,7 +180,7 @@ def child_environment() -> dict[str, str]:
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     environment["PYTHONUNBUFFERED"] = "1"
     here = str(PACKAGE_FOLDER.parent)
-    # A checkout need not be installed. site-packages must not precede Python's own modules.
+    # A checkout may not be installed. site-packages must not precede Python's own modules.
     if here not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [here, environment.get("PYTHONPATH")])
@@ -199,8 +199,8 @@ def _watch(
     nodes: list[str] = []
     statuses: list[NodeStatus] = []
     while True:
-        # Checked before the statuses are read, so that those read after the end are final. In the other order, a
-        # component that completes in between would be shown as running for ever.
+        # Checked before the statuses are read, so those read after the end are final. In the other order, a
+        # component that completes in between would be shown as running forever.
         ended = child.poll() is not None
         if not nodes and (folder / run_child.PLAN).exists():
             with contextlib.suppress(json.JSONDecodeError):
@@ -237,7 +237,7 @@ def _note(statuses: Sequence[NodeStatus]) -> str:
     if not statuses or all(status.state is State.WAITING for status in statuses):
         return "starting TensorFlow and TFX"
     if all(status.state.ended for status in statuses):
-        return "asking the model for a prediction"
+        return "getting a prediction from the model"
     return "running"
 
 
@@ -264,7 +264,7 @@ def _last_words(debug_log: Path, code: int) -> str:
     return (
         lines[-1]
         if lines
-        else f"the pipeline's process ended with exit code {code} and said nothing"
+        else f"the pipeline's process ended with exit code {code} and without output"
     )
 
 
@@ -306,9 +306,9 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> Iterator[None]:
-    """Stops the child when this process is stopped: first by SIGTERM, so that TFX records it and cleans up."""
+    """Stops the child when this process is stopped: first by SIGTERM, so TFX records it and cleans up."""
 
-    # The child has its own session, so that Ctrl-C reaches this process only, which then sends SIGTERM to the child:
+    # The child has its own session, so Ctrl-C reaches this process only, which then sends SIGTERM to the child:
     # TFX records the failure, and a training writes its checkpoint. This happens whenever the block ends; only a child
     # that does not end in time is killed, with everything that it started.
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -338,7 +338,7 @@ def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> 
 
 
 def _record_end(config: PipelineConfig, run: str | None, reason: str) -> None:
-    """Records why a run ended that could not record it itself."""
+    """Records the reason of a run's end if the run could not record it itself."""
     if run is None:
         return
     try:

@@ -1,7 +1,8 @@
 """Runs a pipeline in its own process: `python -m tfx_tpu_trainer.workbench.run.run_child`.
 
-The local runner starts it. It writes `plan.json` once ML Metadata can be read, `log.txt` as it goes, and `report.json`
-when the run has ended, whichever way. Its standard input is a pipe of the local runner's: it ends when that does.
+The local runner starts it. It writes `plan.json` once ML Metadata can be read, `log.txt` during the run, and
+`report.json` at the run's end, successful or not. Its standard input is a pipe from the local runner, with which it
+ends.
 """
 
 import contextlib
@@ -45,43 +46,43 @@ MESSAGE_LIMIT = 600
 _logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that ask a run to stop; a terminal that is closed sends the last one."""
+"""The signals that stop a run; a closed terminal sends the last one."""
 
 # Short enough for a component that swallowed the first exception, long enough for TFX to record a failure.
 REMIND_SECONDS = 1.0
 
 
 class RunStoppedError(Exception):
-    """The run was asked to stop; an Exception, so that TFX cleans up as after any other failure."""
+    """The run was stopped; an Exception, so TFX cleans up as after any other failure."""
 
 
 class Stop:
-    """Ends a run that is asked to stop.
+    """Ends a run on request.
 
-    The exception comes up wherever the run is just then. Code that catches all exceptions may swallow it, or make
-    another one of it, as an import of a component does; so it is raised again until the run has ended, and the reason
-    is kept. A training is let write its checkpoint first.
+    The exception is raised wherever the run is at that time. Code that catches all exceptions may swallow it, or turn
+    it into another one, like an import of a component; so it is raised again until the run has ended, and the reason is
+    kept. A training may write its checkpoint first.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
 
     def listen(self) -> None:
-        """Handles the signals that ask a process to stop."""
+        """Handles the signals that stop a process."""
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, self._interrupt)
 
     def ended(self) -> None:
-        """Marks the run as ended: what follows is no longer interrupted."""
+        """Marks the run as ended, so nothing after it is interrupted."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del frame
-        # The first signal is the reason. The alarm that raises it again also comes here, and is no signal.
+        # The first signal is the reason. The alarm that raises it again also comes here, and is not a signal.
         self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
-        # A process that trains has it imported.
+        # A process that trains has imported it.
         training = sys.modules.get("tfx_tpu_trainer.estimator._engine.sessions.preemption")
         if training is not None and training.ask_to_stop(number):
             return
@@ -155,13 +156,13 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         graph_of_pipeline(pipeline).write(run_folder / run_log.GRAPH_FILE)
         write_whole(run_folder / PLAN, json.dumps(plan))
         tfx.orchestration.LocalDagRunner().run(pipeline)
-    # A module that calls sys.exit(0) has not succeeded, whatever its exit code says.
+    # A module that calls sys.exit(0) has not succeeded, despite the exit code.
     except (Exception, SystemExit) as error:
-        # First of all: another signal must not interrupt what makes the failure known.
+        # First of all: another signal must not interrupt the report of the failure.
         _stop.ended()
         _logger.error("The pipeline stops:", exc_info=True)
         message = _stop.reason or data_problem(config) or _failure(config, error)
-        # TFX makes the run's name itself. It is the one that was not there before.
+        # TFX chooses the run's name, which is the one that did not exist before.
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
         page = _write_page(config, run) if run and not _stop.reason else None
@@ -200,7 +201,7 @@ def _link_events(config: PipelineConfig, run_folder: Path, report: RunReport) ->
         name = f"{config.name}-{run_folder.name}"
         return str(link_run(Path(config.root), Path(report.model_run), name=name))
     except OSError as error:
-        # A file system without links; TensorBoard shows the events all the same.
+        # A file system without links; TensorBoard shows the events nevertheless.
         _logger.warning("TensorBoard shows runs by their numbers: %s", error)
         return None
 
@@ -211,20 +212,20 @@ def _write_page(config: PipelineConfig, run: str) -> str | None:
         return write_report(Root.of(config), run)
     except ConfigError:
         return None
-    except Exception as error:  # The model is trained and judged all the same.
+    except Exception as error:  # The model is trained and judged nevertheless.
         _logger.warning("The page of this run could not be written: %s", one_line(error))
         return None
 
 
 def _failure(config: PipelineConfig, error: BaseException) -> str:
-    """Returns an error as one line, behind what was missing for a Beam job where that is the cause."""
+    """Returns an error as one line, after the missing part of a Beam job if that is the cause."""
     said = one_line(error)
     problem = job_problem(config.beam_args, said) or beam_problem(config.beam_args)
     return f"{problem}. {said}" if problem else said
 
 
 def data_problem(config: PipelineConfig) -> str | None:
-    """Returns why the config's data cannot be read, where the folder shows it; None otherwise."""
+    """Returns why the config's data can't be read, if the folder shows it; else None."""
     folder = Path(config.data or "")
     if not config.data or "://" in config.data:
         return None
@@ -241,7 +242,7 @@ def data_problem(config: PipelineConfig) -> str | None:
 
 
 def _has_rows(path: Path) -> bool:
-    """Tells whether a file holds data: a CSV file with a header alone does not."""
+    """Returns whether a file has data: a CSV file with only a header has none."""
     if path.suffix != ".csv":
         return path.stat().st_size > 0
     with path.open("rb") as file:
@@ -249,7 +250,7 @@ def _has_rows(path: Path) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns an exception as one line: of a remote traceback inside the message only the end, its error."""
+    """Returns an exception as one line; of a remote traceback in the message, only the final error."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in text:
@@ -261,13 +262,13 @@ def one_line(error: BaseException) -> str:
 
 
 def end_with_parent() -> None:
-    """Kills this process and those that it has started once its parent has ended, even where that was killed.
+    """Kills this process and its children when its parent has ended, even if the parent was killed.
 
-    The parent has started it in a session of its own, and alone holds the other end of the pipe that is its standard
-    input: the system closes it. What reads the standard input from now on finds it empty.
+    The parent has started it in a separate session, and only the parent holds the other end of the pipe that is its
+    standard input, which the system closes. From now on, the standard input is empty.
     """
     if os.getsid(0) != os.getpid():
-        # Started by hand: the group is the caller's.
+        # Started by hand, in the caller's process group.
         return
     held = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
@@ -276,7 +277,7 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         os.read(held, 1)
-        # Not politely: who starts the same command again must not find the root taken for the time of a checkpoint.
+        # At once: the same command, started again, must not find the root locked while a checkpoint is written.
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True, name="end-with-parent").start()

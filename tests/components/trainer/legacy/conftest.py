@@ -9,12 +9,12 @@ from tests.components.trainer.execution import Execution
 TRAINER_FN = "tests.components.trainer.legacy.small.trainer_fn"
 
 CHANGES = {}
-"""What a test wants to be otherwise in `small.py`, which is imported anew by each execution."""
+"""A test's changes to `small.py`, which each execution imports again."""
 
 
 @pytest.fixture
 def changes():
-    """What is to be otherwise in the small module."""
+    """Returns the changes to the small module."""
     yield CHANGES
     CHANGES.clear()
 

@@ -23,8 +23,8 @@ from tests.programs.fetching import package_folder_or_skip
 from tests.tfx_importers import importers
 from tests.tfx_testdata import LABEL
 from tfx_tpu_trainer import compat
+from tfx_tpu_trainer.components._tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
 
 pytestmark = [pytest.mark.e2e, pytest.mark.sweep]
 
@@ -145,7 +145,7 @@ def _raw_rows():
 
 
 def _auc(scores, labels):
-    """How often a positive row has the higher score; a tie counts half."""
+    """Returns how often a positive row has the higher score; a tie counts half."""
     positive, negative = scores[labels == 1][:, None], scores[labels == 0][None, :]
     return np.mean((positive > negative) + 0.5 * (positive == negative))
 
@@ -155,7 +155,7 @@ def _auc(scores, labels):
     [
         "examples/chicago_taxi_pipeline/taxi_utils.py",
         "examples/bigquery_ml/taxi_utils_bqml.py",
-        # Has a run_fn beside its trainer_fn.
+        # It has a run_fn in addition to its trainer_fn.
         "components/testdata/module_file/trainer_module.py",
     ],
 )

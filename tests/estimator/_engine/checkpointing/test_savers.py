@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from tests.estimator._engine.saved_graphs import save
+from tests.estimator._engine.templates import save
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.checkpointing.savers import (

@@ -348,7 +348,7 @@ start_server(RunConfig(tf_config=json.loads(sys.argv[1]))).join()
 
 
 class _LosesItsHost(v1.train.SessionRunHook):
-    """Ends a process, makes a call that fails for want of it, and raises an error of its own."""
+    """Ends a process, makes a call that fails for want of it, and raises its own error."""
 
     def __init__(self, process):
         self._process = process

@@ -204,7 +204,7 @@ def test_a_chief_goes_on_when_its_parameter_server_has_come(tmp_path):
     "tf_config",
     "a worker whose chief never starts",
     "Session was not ready after waiting 1 secs. The chief (127.0.0.1:",
-    "which does not answer, has not initialized the variables: its log says why. Start it, or "
+    "which does not answer, has not initialized the variables: its log has the reason. Start it, or "
     "wait longer with session_creation_timeout_secs.",
 )
 def test_a_worker_without_a_chief_names_it(tmp_path, refused):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.programs.fetching import REPOSITORY
 
-# That call holds for a process, so each test has one of its own.
+# That call holds for a process, so each test has its own process.
 PROGRAM = """
 import json
 import sys
@@ -89,7 +89,7 @@ Y = X @ np.float32([2, -3])
 
 
 def _expected(replicas: int) -> tuple[np.ndarray, dict[str, float]]:
-    """Gradient descent by hand: a step takes a batch for each replica, a new run starts the input anew."""
+    """Gradient descent by hand: a step takes a batch for each replica, a new run restarts the input."""
     batches = [(X[at : at + 8], Y[at : at + 8]) for at in range(0, 32, 8)]
     weights = np.zeros(2)
     for steps in (6, 4):

@@ -23,13 +23,13 @@ from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.place import Call
 from tfx_tpu_trainer.estimator.tpu.cores import emulated
 from tfx_tpu_trainer.estimator.tpu.cores.emulated import place_training_on_cores
-from tfx_tpu_trainer.estimator.tpu.cores.evaluation import CoreEvaluation
-from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
-from tfx_tpu_trainer.estimator.tpu.cores.layout import BatchSizes, CoreLayout, InputMode, row_slices
-from tfx_tpu_trainer.estimator.tpu.cores.prediction import (
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation_and_prediction import (
+    CoreEvaluation,
     check_predictions,
     plan_prediction_on_cores,
 )
+from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
+from tfx_tpu_trainer.estimator.tpu.cores.layout import BatchSizes, CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.estimator.tpu.cores.run import core_run_of, loops_of
 from tfx_tpu_trainer.estimator.tpu.cores.trace import trace_on_cores
 

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from tensorflow.python.tpu import tpu
+from tensorflow.python.tpu.ops import tpu_ops
 
 v1 = tf.compat.v1
 
@@ -158,6 +161,7 @@ def estimator(
 ) -> Any:
     """An estimator on emulated cores, or with `cores=None` on the host."""
     mode = options.pop("input_mode", tpu.InputPipelineConfig.PER_HOST_V1)
+    position = {key: options.pop(key) for key in ("save_input_position",) if key in options}
     tpu_config = tpu.TPUConfig(
         iterations_per_loop=2,
         num_shards=cores,
@@ -167,6 +171,7 @@ def estimator(
     config = tpu.RunConfig(
         model_dir=str(folder),
         tpu_config=tpu_config,
+        **position,
         **({} if cores is None else {"master": "emulated"}),
     )
     sizes = {"train_batch_size": BATCH, "eval_batch_size": BATCH, "predict_batch_size": BATCH}
@@ -284,3 +289,74 @@ def batches() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     while True:
         for start in range(0, ROWS, BATCH):
             yield tuple(part[start : start + BATCH] for part in data())
+
+
+_SLOTS = {
+    "stochastic_gradient_descent": (),
+    "adagrad": ("accumulators",),
+    "adam": ("momenta", "velocities"),
+    "ftrl": ("accumulators", "linears"),
+}
+
+
+class _Kept:
+    """A value in the cores' memory; functions that are traced again can't make a `tf.Variable`."""
+
+    def __init__(self, shape: tf.TensorShape) -> None:
+        with tf.init_scope(), tf.device("/device:CPU:0"):
+            self._handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.float32, shape=shape, shared_name=f"core_memory_{id(self)}"
+            )
+
+    def assign(self, value: Any) -> None:
+        tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.cast(value, tf.float32))
+
+    def read_value(self) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.float32)
+
+    def numpy(self) -> Any:
+        return self.read_value().numpy()
+
+
+class CoreMemory:
+    """Stands in for the ops by which a host sets the cores up, loads tables there and retrieves them.
+
+    They have no kernels without a TPU. TensorFlow's Python code around them is its own.
+
+    Attributes:
+        tables: Name of a table -> name of what is kept of it -> the value, as it was loaded.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tables: dict[str, dict[str, _Kept]] = {}
+        self._is_set_up = False
+
+        def set_up(*_: Any, **__: Any) -> None:
+            self._is_set_up = True
+
+        monkeypatch.setattr(tpu_ops, "is_tpu_embedding_initialized", lambda: self._is_set_up)
+        monkeypatch.setattr(tpu, "initialize_system_for_tpu_embedding", set_up)
+        for optimizer, slots in _SLOTS.items():
+            end = f"tpu_embedding_{optimizer}_parameters"
+            monkeypatch.setattr(tpu_ops, f"load_{end}", self._load)
+            monkeypatch.setattr(tpu_ops, f"retrieve_{end}", self._retrieval(slots))
+
+    @tf.autograph.experimental.do_not_convert
+    def _load(
+        self, *, table_name: str, num_shards: int, shard_id: int, config: Any, **values: Any
+    ) -> None:
+        assert (num_shards, shard_id) == (1, 0)
+        if table_name not in self.tables:
+            self.tables[table_name] = {name: _Kept(value.shape) for name, value in values.items()}
+        kept = self.tables[table_name]
+        for name, value in values.items():
+            kept[name].assign(value)
+
+    def _retrieval(self, slots: tuple[str, ...]) -> Any:
+        @tf.autograph.experimental.do_not_convert
+        def retrieve(*, table_name: str, num_shards: int, shard_id: int, config: Any) -> Any:
+            kept = self.tables[table_name]
+            values = tuple(kept[name].read_value() for name in ("parameters", *slots))
+            return values if slots else values[0]
+
+        return retrieve

@@ -19,7 +19,7 @@ from tfx_tpu_trainer.estimator.tpu import experimental
 from tfx_tpu_trainer.estimator.tpu.cores.run import core_run_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
-from tfx_tpu_trainer.serving._tpu_on_cpu import on_cpu
+from tfx_tpu_trainer.serving._both_graphs import on_cpu
 
 v1 = tf.compat.v1
 

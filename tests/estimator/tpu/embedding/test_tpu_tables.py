@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.bad_input import case, row
 from tests.estimator._engine import fake_tpu
 from tests.estimator.tpu.embedding import embedded
-from tests.estimator.tpu.embedding.core_memory import CoreMemory
+from tests.estimator.tpu.embedding.embedded import CoreMemory
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph

@@ -1,5 +1,7 @@
 """Tables trained on emulated cores: the numbers of an ordinary embedding on the global batch."""
 
+import json
+import logging
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu.embedding import embedded
+from tests.estimator.tpu.embedding import record_original_embeddings as original_facts
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
@@ -136,6 +139,38 @@ def test_the_models_own_optimizer_leaves_the_tables_alone(tmp_path):
         *tables,
         *(f"{table}/Adagrad" for table in tables),
     }
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("input_mode", ["PER_HOST_V1", "PER_HOST_V2"])
+@pytest.mark.parametrize("sizes", [(2, None, 4, 2), (None, 2, None)])
+def test_tables_and_rows_come_and_go_between_cores_and_the_host(
+    tmp_path, caplog, sizes, input_mode
+):
+    caplog.set_level(logging.INFO, "tensorflow")
+
+    def input_fn(params):
+        rows = embedded.input_fn({"batch_size": 1}, repeated=False).unbatch()
+        return rows.shuffle(embedded.ROWS, seed=3).repeat().batch(params["batch_size"], True)
+
+    parameters = experimental.AdagradParameters(0.1)
+    spec = experimental.EmbeddingConfigSpec(embedded.columns(), parameters)
+    model_fn = embedded.model_fn_for(tpu, optimizer=lambda: v1.train.AdagradOptimizer(0.1))
+    mode = getattr(tpu.InputPipelineConfig, input_mode)
+
+    def trained(folder, cores, until):
+        options = {"input_mode": mode, "save_input_position": True}
+        estimator = embedded.estimator(tpu, folder, spec, model_fn, cores=cores, **options)
+        estimator.train(input_fn, max_steps=until)
+        return embedded.variables(estimator)
+
+    steps = range(4, 4 * len(sizes) + 1, 4)
+    *_, moved = (trained(tmp_path / "moved", *each) for each in zip(sizes, steps))
+    assert caplog.text.count("The input resumes at its position") == len(sizes) - 1
+    stayed = trained(tmp_path / "stayed", sizes[0], steps[-1])
+    assert set(moved) == set(stayed)
+    for name, value in stayed.items():
+        np.testing.assert_allclose(moved[name], value, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.matrix
@@ -269,3 +304,49 @@ def test_adam_is_its_formula(lazy, sum_inside_sqrt):
     assert set(got) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+# Enough to know a message by; what follows names values, and ours adds the fix.
+_PHRASE = 25
+
+
+@pytest.fixture(scope="module")
+def original() -> dict[str, Any]:
+    return json.loads(original_facts.RECORDING.read_text(encoding="utf-8"))
+
+
+@pytest.mark.behaviour(9, 10, 11, *range(352, 357))
+def test_errors_are_of_the_same_type_and_phrase(original, tmp_path):
+    ours = original_facts.error_facts(tpu, experimental, tmp_path)
+    assert set(ours) == set(original["errors"])
+    for name, (kind, message) in original["errors"].items():
+        assert ours[name][0] == kind, name
+        assert ours[name][1][:_PHRASE] == message[:_PHRASE]
+
+
+def test_the_arguments_and_their_defaults_are_the_originals(original):
+    ours = original_facts.signature_facts(experimental)
+    for name, arguments in original["signatures"].items():
+        assert set(ours[name]) - _OURS == set(arguments), name
+        for argument, default in arguments.items():
+            assert _value(ours[name][argument]) == _value(default), (name, argument)
+
+
+# TensorFlow's configuration of SparseCores is younger than the original.
+_OURS = {"sparse_core_embedding_config"}
+
+
+def _value(text: str) -> Any:
+    return float(text) if text[:1].isdigit() else text
+
+
+@pytest.mark.behaviour(379)
+def test_a_run_on_the_host_has_the_originals_numbers(original, tmp_path):
+    recorded = original["host"]
+    ours = original_facts.host_facts(tpu, experimental, tmp_path)
+    assert set(ours["variables"]) == set(recorded["variables"])
+    for name, value in recorded["variables"].items():
+        np.testing.assert_allclose(ours["variables"][name], value, rtol=2e-5, atol=1e-6)
+    for name, value in recorded["metrics"].items():
+        np.testing.assert_allclose(ours["metrics"][name], value, rtol=2e-5, err_msg=name)
+    np.testing.assert_allclose(ours["predictions"], recorded["predictions"], rtol=2e-5, atol=1e-6)

@@ -83,7 +83,7 @@ def test_training_goes_on_between_a_strategy_emulated_cores_and_the_host(tmp_pat
     """A checkpoint of one is a checkpoint of the others."""
 
     def input_fn(params):
-        # Always the same rows: a call that starts the input anew goes on with the same ones.
+        # Always the same rows: a call that restarts the input gets the same ones.
         rows = embedded.input_fn({"batch_size": embedded.BATCH}).take(1).unbatch()
         return rows.batch(params["batch_size"], drop_remainder=True).repeat()
 

@@ -1,4 +1,4 @@
-"""Sets functions' default arguments for a block of code; has the small parts of `tf.contrib.framework`.
+"""Sets functions' default arguments for a block of code; provides small functions of `tf.contrib.framework`.
 
 The semantics are those of TensorFlow 1.15.
 """
@@ -16,8 +16,8 @@ v1 = tf.compat.v1
 Scope = dict[str, dict[str, Any]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# A stack: the last scope holds what is in effect, with all that the ones around it set. A scope is copied when it is
-# changed, so that one that was given a name (`with arg_scope(...) as scope`) stays as it was, and can hold again later.
+# A stack: the last scope is in effect, and includes the settings of the scopes around it. Changes are made on a copy,
+# so a named scope (`with arg_scope(...) as scope`) stays unchanged and can be entered again.
 _scopes: list[Scope] = [{}]
 _arguments_of: dict[str, tuple[str, ...]] = {}
 
@@ -26,21 +26,21 @@ def add_arg_scope(func: _Function) -> _Function:
     """Makes a function take its defaults from the `arg_scope` that it is called in.
 
     Args:
-        func: The function, or a class: then its constructor.
+        func: The function, or a class for its constructor.
 
     Returns:
         A function with the same arguments.
     """
 
-    # AutoGraph, which converts what a Keras layer calls, left contrib as it was. Layers that read their `locals()` need
-    # that, and converting them takes seconds.
+    # AutoGraph converts the functions that a Keras layer calls, but never converted contrib's. Layers that read their
+    # `locals()` rely on that, and converting them takes seconds.
     @tf.autograph.experimental.do_not_convert
     @functools.wraps(func)
     def with_defaults(*args: Any, **kwargs: Any) -> Any:
         defaults = _scopes[-1].get(_key(with_defaults))
         return func(*args, **({**defaults, **kwargs} if defaults else kwargs))
 
-    # What `arg_scope` knows the function by: two functions may have the same name.
+    # The function's key in an `arg_scope`, since two functions may have the same name.
     with_defaults._key_op = f"{func.__module__}.{func.__qualname__}"
     _arguments_of[_key(with_defaults)] = _with_defaults(func)
     return with_defaults
@@ -50,12 +50,12 @@ def add_arg_scope(func: _Function) -> _Function:
 def arg_scope(
     list_ops_or_scope: Sequence[Callable[..., Any]] | Scope, **kwargs: Any
 ) -> Iterator[Scope]:
-    """Sets default arguments of functions inside a `with`; a block within another adds to it.
+    """Sets default arguments of functions inside a `with`; nested blocks add to the outer ones.
 
     Args:
-        list_ops_or_scope: The functions, each made by `add_arg_scope`; or a scope that an earlier
-            `arg_scope` gave, which then holds again.
-        **kwargs: The arguments. None with a scope.
+        list_ops_or_scope: The functions, each made by `add_arg_scope`; or a scope from an earlier `arg_scope`, to enter
+            it again.
+        **kwargs: The arguments; none with a scope.
 
     Yields:
         The scope.
@@ -115,10 +115,10 @@ def local_variable(
     name: str | None = None,
     use_resource: bool | None = None,
 ) -> tf.Variable:
-    """Makes a variable that no checkpoint has.
+    """Makes a variable that is not saved in checkpoints.
 
     Args:
-        initial_value: Its first value.
+        initial_value: Its initial value.
         validate_shape: Whether it keeps that shape. Defaults to `True`.
         name: Its name. Defaults to `None`.
         use_resource: Whether it is a resource variable. Defaults to `None`.
@@ -137,16 +137,16 @@ def local_variable(
 
 
 def get_name_scope() -> str:
-    """Returns the name scope that ops are made in."""
+    """Returns the current name scope."""
     return v1.get_default_graph().get_name_scope()
 
 
 def with_same_shape(expected_tensor: Any, tensor: Any) -> tf.Tensor:
-    """Returns a tensor whose shape is checked to be that of another.
+    """Checks that a tensor has the shape of another, and returns it.
 
     Args:
-        expected_tensor: The other.
-        tensor: The tensor.
+        expected_tensor: A tensor of the expected shape.
+        tensor: The tensor to check.
     """
     return tf.ensure_shape(tensor, expected_tensor.shape)
 
@@ -154,12 +154,12 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> tf.Tensor:
 def deprecated(
     date: str | None, instructions: str, warn_once: bool = True
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a decorator of functions that warns as they are called.
+    """Makes a decorator that warns when a function is called.
 
     Args:
-        date: When the function goes: `YYYY-MM-DD`; `None` for some time.
+        date: When the function will be removed, `YYYY-MM-DD`; `None` if that is open.
         instructions: What to use instead.
-        warn_once: Whether to warn with the first call only. Defaults to `True`.
+        warn_once: Whether to warn at the first call only. Defaults to `True`.
 
     Returns:
         The decorator.
@@ -193,12 +193,12 @@ def deprecated(
 
 
 def static_value(condition: Any) -> bool | None:
-    """Returns a condition's value, or `None` where it is known to the session only."""
+    """Returns a condition's value, or `None` if only a session can compute it."""
     if condition is None:
-        raise TypeError("A condition is a bool or a boolean tensor; got None.")
+        raise TypeError("A condition must be a bool or a boolean tensor; got None.")
     if isinstance(condition, (tf.Tensor, tf.Variable)):
         if condition.dtype.base_dtype != tf.bool:
-            raise TypeError(f"A condition is a bool or a boolean tensor; got {condition!r}.")
+            raise TypeError(f"A condition must be a bool or a boolean tensor; got {condition!r}.")
         value = tf.get_static_value(condition) if isinstance(condition, tf.Tensor) else None
         return None if value is None else bool(value)
     return bool(condition)
@@ -210,7 +210,7 @@ def smart_cond(
     false_fn: Callable[[], Any] | None = None,
     name: str | None = None,
 ) -> Any:
-    """Calls one of two functions: when the graph is made if the condition is known, else in it.
+    """Calls one of two functions: at once if the condition is known, else in the graph.
 
     Args:
         pred: A bool, 0 or 1, or a boolean tensor.
@@ -218,8 +218,7 @@ def smart_cond(
         false_fn: Called if it is false.
         name: The name of the op. Defaults to `None`.
 
-    Returns:
-        What the function returns.
+        Returns: The function's result.
 
     Raises:
         TypeError: If a function can't be called, or `pred` is not a condition.

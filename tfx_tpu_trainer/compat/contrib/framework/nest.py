@@ -1,4 +1,4 @@
-"""The whole of TensorFlow's structures, as `tf.contrib.framework.nest`: `tf.nest` has but some of it."""
+"""Provides all of `tf.contrib.framework.nest`; `tf.nest` has only a part of it."""
 
 from tfx_tpu_trainer.compat.contrib.tf_private import nest
 

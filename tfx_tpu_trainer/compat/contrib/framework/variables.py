@@ -1,6 +1,6 @@
 """Makes a model's variables, finds them by name, and sets them from a checkpoint.
 
-The semantics are those of `tf.contrib.framework` of TensorFlow 1.15.
+The semantics are those of `tf.contrib.framework` in TensorFlow 1.15.
 """
 
 import re
@@ -40,17 +40,15 @@ def variable(
         dtype: Its type. Defaults to `None`, float32.
         initializer: Its initial value, or a function that makes it. Defaults to `None`, the
             scope's.
-        regularizer: Makes a loss of it, which goes into the collection of regularization losses.
-            Defaults to `None`.
+        regularizer: Computes a loss from it, which is added to the regularization losses. Defaults to `None`.
         trainable: Whether optimizers update it. Defaults to `True`.
-        collections: The collections that it goes into. Defaults to `None`, those of a variable.
+        collections: The collections that it is added to. Defaults to `None`, the global variables.
         caching_device: As for `tf.compat.v1.get_variable`. Defaults to `None`.
-        device: Where it lies: a device, or a function of the op. Defaults to `None`, where the
-            code around says.
+        device: Its device, or a function from the op to it. Defaults to `None`, that of the code around the call.
         partitioner: As for `tf.compat.v1.get_variable`. Defaults to `None`.
         custom_getter: Called instead of `tf.compat.v1.get_variable`, with the same arguments. Defaults to `None`.
         use_resource: Whether it is a resource variable. Defaults to `None`, the enclosing scope's setting.
-        synchronization: When copies of it on several devices are combined. Defaults to `AUTO`.
+        synchronization: When its copies on several devices are combined. Defaults to `AUTO`.
         aggregation: How they are combined. Defaults to `NONE`.
 
     Returns:
@@ -58,7 +56,7 @@ def variable(
     """
     given = locals()
     getter = given.pop("custom_getter") or v1.get_variable
-    # A variable goes into a collection once, and always into one: it would not be saved.
+    # Each collection once, and at least one collection, or it would not be saved.
     names = collections if collections is not None else [_Keys.GLOBAL_VARIABLES]
     given["collections"] = list(dict.fromkeys(names))
     with tf.device(given.pop("device") or ""):
@@ -82,10 +80,9 @@ def model_variable(
     synchronization: Any = tf.VariableSynchronization.AUTO,
     aggregation: Any = v1.VariableAggregation.NONE,
 ) -> tf.Variable:
-    """Makes a variable that belongs to the model: it is in `GraphKeys.MODEL_VARIABLES` too.
+    """Makes a variable of the model, which is also in `GraphKeys.MODEL_VARIABLES`.
 
-    The arguments are those of `variable`. `dtype` defaults to float32, and `collections` are more
-    collections than those of a variable of a model.
+    The arguments are those of `variable`, but `dtype` defaults to float32, and `collections` are additional ones.
 
     Returns:
         The variable.
@@ -111,10 +108,9 @@ def get_variables(
     """Finds variables by scope and by the end of their names.
 
     Args:
-        scope: A variable scope, or a regular expression that names begin with. Defaults to
-            `None`, all.
-        suffix: The end of the names, without the number of the output. Defaults to `None`, any.
-        collection: Where they are looked for. Defaults to all variables.
+        scope: A variable scope, or a regular expression for the beginning of the names. Defaults to `None`, all.
+        suffix: The end of the names, without `:0`. Defaults to `None`, any.
+        collection: The collection to search. Defaults to all variables.
 
     Returns:
         The variables.
@@ -139,7 +135,7 @@ def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> lis
 def get_variables_to_restore(
     include: Sequence[str] | None = None, exclude: Sequence[str] | None = None
 ) -> list[tf.Variable]:
-    """Finds the variables of some scopes that are not in others.
+    """Finds the variables of some scopes, without those of others.
 
     Args:
         include: The scopes. Defaults to `None`, all variables.
@@ -172,7 +168,7 @@ def assign_from_checkpoint_fn(
     ignore_missing_vars: bool = False,
     reshape_variables: bool = False,
 ) -> Callable[[v1.Session], None] | None:
-    """Makes a function of a session that sets variables to a checkpoint's values.
+    """Makes a function that takes a session and sets variables to a checkpoint's values.
 
     Args:
         model_path: The checkpoint.
@@ -181,7 +177,7 @@ def assign_from_checkpoint_fn(
         reshape_variables: Whether shapes may differ. Defaults to `False`.
 
     Returns:
-        The function; `None` where there is nothing to set.
+        The function; `None` if there is nothing to set.
 
     Raises:
         ValueError: If no variables are given.
@@ -215,9 +211,9 @@ def filter_variables(
 
     Args:
         var_list: The variables.
-        include_patterns: Regular expressions of which a name matches one. Defaults to `None`, all.
-        exclude_patterns: Regular expressions of which it matches none. Defaults to `None`.
-        reg_search: Whether anywhere in the name; else from its beginning. Defaults to `True`.
+        include_patterns: Regular expressions; a name must match one of them. Defaults to `None`, all.
+        exclude_patterns: Regular expressions; a name must match none of them. Defaults to `None`.
+        reg_search: Whether to search the whole name; else only its beginning is matched. Defaults to `True`.
 
     Returns:
         The variables.

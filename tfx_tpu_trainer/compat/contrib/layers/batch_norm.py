@@ -49,37 +49,36 @@ def batch_norm(
     renorm_decay: float = 0.99,
     adjustment: Callable[..., Any] | None = None,
 ) -> tf.Tensor:
-    """Normalizes each channel by its mean and variance in the batch; else by moving averages.
+    """Normalizes each channel by the batch's mean and variance in training, else by moving averages.
 
     Its variables are `beta`, `gamma`, `moving_mean` and `moving_variance` in the variable scope
-    `BatchNorm`, `BatchNorm_1` and so on. Semantics of `tf.contrib.layers.batch_norm` of
+    `BatchNorm`, `BatchNorm_1` and so on. Behaves like `tf.contrib.layers.batch_norm` in
     TensorFlow 1.15.
 
     Args:
         inputs: A tensor whose number of channels is known.
-        decay: How much of the moving averages a step keeps. Defaults to 0.999.
+        decay: The share of the moving averages that a step keeps. Defaults to 0.999.
         center: Whether to add `beta`. Defaults to `True`.
         scale: Whether to multiply by `gamma`. Defaults to `False`.
         epsilon: Added to the variance. Defaults to 0.001.
         activation_fn: Applied to the output. Defaults to `None`, nothing.
         param_initializers: Initializers by the variables' names. Defaults to `None`.
         param_regularizers: Regularizers of `"beta"` and `"gamma"`. Defaults to `None`.
-        updates_collections: The collections of the ops that update the moving averages; `None` for
-            updates with every output. Defaults to `GraphKeys.UPDATE_OPS`, which the train op
-            has to run.
+        updates_collections: The collections of the ops that update the moving averages; `None` to update with each
+            output. Defaults to `GraphKeys.UPDATE_OPS`, which the train op has to run.
         is_training: Whether to normalize by the batch: a bool, or a tensor. Defaults to `True`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+        reuse: Whether to reuse the variables of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
             scope's setting.
         variables_collections: Collections of the variables, or a dict of them by name. Defaults to
             `None`.
         outputs_collections: Collections of the output. Defaults to `None`.
         trainable: Whether optimizers update `beta` and `gamma`. Defaults to `True`.
         batch_weights: The weight of each row in mean and variance. Defaults to `None`, all 1.
-        fused: Whether to use the fused op, whose moving variance has Bessel's correction; it is for
-            2 and 4 axes. Defaults to `None`: wherever it can be.
+        fused: Whether to use the fused op, whose moving variance has Bessel's correction; it takes 2 or 4 axes.
+            Defaults to `None`: if possible.
         data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
-        zero_debias_moving_mean: Whether to take the start at 0 out of the moving mean, by two more
-            variables. Defaults to `False`.
+        zero_debias_moving_mean: Whether to correct the moving mean for its start at 0, with two more variables.
+            Defaults to `False`.
         scope: The variable scope. Defaults to `None`, `BatchNorm` with a number if it is taken.
         renorm: Not supported; `False`.
         renorm_clipping: Not used.
@@ -90,8 +89,8 @@ def batch_norm(
         A tensor of the shape and type of `inputs`.
 
     Raises:
-        ValueError: If the channels are not known, the data format is neither of the two, or what is not supported is
-            requested.
+        ValueError: If the channels are not known, the data format is neither of the two, or an unsupported argument is
+            given.
     """
     del renorm_clipping, renorm_decay
     if renorm or adjustment is not None:
@@ -104,9 +103,9 @@ def batch_norm(
     with v1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as variable_scope:
         channels = channels_of(inputs, channels_first)
         rank = inputs.shape.rank
-        # What TensorFlow 1.15 did decides of which type a checkpoint's variables are: it called the fused op for 2 and
-        # 4 axes, the core's layer where the arguments allowed it, and its own code for the rest. Only the first two
-        # kept float32 variables for 16-bit inputs.
+        # TensorFlow 1.15's choice decides the type of a checkpoint's variables: it called the fused op for 2 and 4
+        # axes, the core's layer if the arguments allowed it, and its own code for the rest. Only the first two kept
+        # float32 variables for 16-bit inputs.
         fuse = fused is not False and batch_weights is None and rank in (2, 4)
         core = batch_weights is None and updates_collections is v1.GraphKeys.UPDATE_OPS
         wide = fuse or (core and not zero_debias_moving_mean)
@@ -128,7 +127,7 @@ def batch_norm(
         beta = variable("beta", zeros, trainable) if center else None
         gamma = variable("gamma", ones, trainable) if scale else None
         with v1.variable_scope(v1.get_variable_scope()) as whole:
-            # The moving averages are assigned to, which partitioned variables are not made for.
+            # The moving averages can't be partitioned, since they are assigned to.
             whole.set_partitioner(None)
             moving_mean = variable("moving_mean", zeros, False)
             moving_variance = variable("moving_variance", ones, False)
@@ -265,5 +264,5 @@ def _moved(
         )
     moved = v1.assign_sub(biased, (biased - value) * (1.0 - decay))
     count = v1.assign_add(steps, 1.0)
-    # 1 - decay ** steps is how much of the average is not the 0 of its start.
+    # 1 - decay ** steps is the share of the average that does not come from the initial 0.
     return v1.assign(variable, tf.identity(moved) / (1.0 - tf.pow(decay, tf.identity(count))))

@@ -49,14 +49,14 @@ def convolution(
     """Convolves along one, two or three spatial axes, adds biases, and applies an activation.
 
     Its variables are `weights` and `biases` in the variable scope `Conv`, `Conv_1` and so on.
-    Semantics of `tf.contrib.layers.convolution` of TensorFlow 1.15. `conv1d`, `conv2d` and
+    Behaves like `tf.contrib.layers.convolution` in TensorFlow 1.15. `conv1d`, `conv2d` and
     `conv3d` take the same arguments.
 
     Args:
         inputs: A tensor of a batch, spatial axes and channels.
         num_outputs: The number of filters.
         kernel_size: The filters' size: an integer, or one for each spatial axis.
-        stride: The step between places: an integer, or one for each spatial axis. Defaults to 1.
+        stride: The step between positions: an integer, or one for each spatial axis. Defaults to 1.
         padding: `"SAME"` or `"VALID"`. Defaults to `"SAME"`.
         data_format: `"NWC"`, `"NHWC"`, `"NDHWC"`, or with `C` after `N`. Defaults to `None`,
             channels last.
@@ -65,11 +65,11 @@ def convolution(
         activation_fn: Applied to the output. Defaults to a ReLU; `None` for nothing.
         normalizer_fn: Called instead of adding biases. Defaults to `None`.
         normalizer_params: Its arguments. Defaults to `None`.
-        weights_initializer: Makes the first weights. Defaults to `xavier_initializer()`.
-        weights_regularizer: Makes a loss of them. Defaults to `None`.
-        biases_initializer: Makes the first biases; `None` for no biases. Defaults to zeros.
-        biases_regularizer: Makes a loss of them. Defaults to `None`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+        weights_initializer: Makes the initial weights. Defaults to `xavier_initializer()`.
+        weights_regularizer: Computes a loss from them. Defaults to `None`.
+        biases_initializer: Makes the initial biases; `None` for no biases. Defaults to zeros.
+        biases_regularizer: Computes a loss from them. Defaults to `None`.
+        reuse: Whether to reuse the variables of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
             scope's setting.
         variables_collections: Collections of the variables, or a dict of them by `"weights"` and
             `"biases"`. Defaults to `None`.
@@ -79,15 +79,15 @@ def convolution(
         conv_dims: How many spatial axes there must be. Defaults to `None`, any.
 
     Returns:
-        A tensor of as many axes.
+        A tensor with the same number of axes.
 
     Raises:
-        ValueError: If the inputs have other axes, the channels are not known, or an argument is
-            none of those named.
+        ValueError: If the inputs have another number of axes, the channels are not known, or an argument has an invalid
+            value.
     """
     given = locals()
-    # `given` has the arguments by name, for the functions that all layers share. It must be the
-    # first statement: `locals()` later on would have more in it.
+    # `given` has the arguments by name, for the functions that all layers share. It must be the first statement, since
+    # `locals()` grows later on.
     known = [each for pair in _FORMATS.values() for each in pair]
     channels_first = check_data_format(data_format, *known)
     with v1.variable_scope(scope, "Conv", [inputs], reuse=reuse) as variable_scope:
@@ -159,7 +159,7 @@ def convolution2d_transpose(
         A tensor of four axes.
 
     Raises:
-        ValueError: If the channels are not known, or an argument is none of those named.
+        ValueError: If the channels are not known, or an argument has an invalid value.
     """
     given = locals()
     channels_first = check_data_format(data_format, "NHWC", "NCHW")
@@ -193,7 +193,7 @@ conv2d_transpose = convolution2d_transpose
 
 
 def _transposed_length(length: Any, size: int, step: int, padding: str) -> Any:
-    # Example: of length 3, with a kernel of 5 and a stride of 2, 6 with "SAME" and 9 with "VALID".
+    # Example: a length of 3, with a kernel of 5 and a stride of 2, becomes 6 with "SAME" and 9 with "VALID".
     return length * step + (max(size - step, 0) if padding == "VALID" else 0)
 
 
@@ -226,17 +226,16 @@ def separable_convolution2d(
     Its variables are `depthwise_weights`, `pointwise_weights` and `biases` in the variable scope
     `SeparableConv2d`, `SeparableConv2d_1` and so on.
 
-    The arguments are those of `convolution`; sizes are an integer or two, and `data_format` is `"NHWC"`,
-    by default, or `"NCHW"`. `num_outputs` may be `None` for no mixing, and each channel has
-    `depth_multiplier` outputs before mixing, 1 by default. `weights_initializer` makes the first weights
-    of each channel, `pointwise_initializer` those that mix: by default as the former. The regularizer
-    makes a loss of both.
+    The arguments are those of `convolution`; sizes are an integer or two, and `data_format` is `"NHWC"`, by default, or
+    `"NCHW"`. `num_outputs` may be `None` for no mixing, and each channel has `depth_multiplier` outputs before mixing,
+    1 by default. `weights_initializer` makes the initial weights of each channel, and `pointwise_initializer`, by
+    default the same, those of the mixing. The regularizer computes a loss from both.
 
     Returns:
         A tensor of four axes.
 
     Raises:
-        ValueError: If the channels are not known, or an argument is none of those named.
+        ValueError: If the channels are not known, or an argument has an invalid value.
     """
     given = locals()
     channels_first = check_data_format(data_format, "NHWC", "NCHW")
@@ -295,7 +294,7 @@ def fully_connected(
     """Multiplies the last axis by `weights`, adds `biases`, and applies an activation.
 
     Its variables are in the variable scope `fully_connected`, `fully_connected_1` and so on.
-    Semantics of `tf.contrib.layers.fully_connected` of TensorFlow 1.15.
+    Behaves like `tf.contrib.layers.fully_connected` in TensorFlow 1.15.
 
     Args:
         inputs: A tensor of two axes or more, the last of known size.
@@ -303,11 +302,11 @@ def fully_connected(
         activation_fn: Applied to the output. Defaults to a ReLU; `None` for nothing.
         normalizer_fn: Called instead of adding biases. Defaults to `None`.
         normalizer_params: Its arguments. Defaults to `None`.
-        weights_initializer: Makes the first weights. Defaults to `xavier_initializer()`.
-        weights_regularizer: Makes a loss of them. Defaults to `None`.
-        biases_initializer: Makes the first biases; `None` for no biases. Defaults to zeros.
-        biases_regularizer: Makes a loss of them. Defaults to `None`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+        weights_initializer: Makes the initial weights. Defaults to `xavier_initializer()`.
+        weights_regularizer: Computes a loss from them. Defaults to `None`.
+        biases_initializer: Makes the initial biases; `None` for no biases. Defaults to zeros.
+        biases_regularizer: Computes a loss from them. Defaults to `None`.
+        reuse: Whether to reuse the variables of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
             scope's setting.
         variables_collections: Collections of the variables, or a dict of them by `"weights"` and
             `"biases"`. Defaults to `None`.
@@ -324,7 +323,7 @@ def fully_connected(
     """
     given = locals()
     if not isinstance(num_outputs, numbers.Integral):
-        raise ValueError(f"num_outputs is an integer; got {num_outputs!r}.")
+        raise ValueError(f"num_outputs must be an integer; got {num_outputs!r}.")
     with v1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as variable_scope:
         inputs = tf.convert_to_tensor(inputs)
         size = channels_of(inputs, channels_first=False)

@@ -17,7 +17,7 @@ def xavier_initializer(
     Args:
         uniform: Whether to draw from a uniform distribution; else from a normal one. Defaults to
             `True`.
-        seed: For the same numbers every time. Defaults to `None`.
+        seed: Makes the numbers reproducible. Defaults to `None`.
         dtype: The values' type. Defaults to float32.
 
     Returns:
@@ -41,27 +41,27 @@ def variance_scaling_initializer(
     """Makes an initializer whose variance follows the number of inputs or outputs.
 
     The fan-in is the product of all sizes but the last, the fan-out that of all but the last but
-    one. Semantics of `tf.contrib.layers.variance_scaling_initializer` of TensorFlow 1.15.
+    one. Behaves like `tf.contrib.layers.variance_scaling_initializer` in TensorFlow 1.15.
 
     Args:
         factor: The variance is `factor` / n. Defaults to 2.0.
-        mode: What n is: `"FAN_IN"`, `"FAN_OUT"` or `"FAN_AVG"`, their mean. Defaults to
+        mode: The meaning of n: `"FAN_IN"`, `"FAN_OUT"` or `"FAN_AVG"`, their mean. Defaults to
             `"FAN_IN"`.
         uniform: Whether to draw from a uniform distribution; else from a truncated normal one.
             Defaults to `False`.
-        seed: For the same numbers every time. Defaults to `None`.
+        seed: Makes the numbers reproducible. Defaults to `None`.
         dtype: The values' type, a float. Defaults to float32.
 
     Returns:
         The initializer.
 
     Raises:
-        TypeError: If `dtype` is not a float, or `mode` none of the three.
+        TypeError: If `dtype` is not a float, or `mode` is none of the three.
     """
     if not tf.as_dtype(dtype).is_floating:
         raise TypeError(f"An initializer of scaled variance makes floats; got dtype {dtype!r}.")
     if mode not in _MODES:
-        raise TypeError(f"mode is one of {', '.join(_MODES)}; got {mode!r}.")
+        raise TypeError(f"mode must be one of {', '.join(_MODES)}; got {mode!r}.")
 
     def initializer(shape: Any, dtype: Any = dtype, partition_info: Any = None) -> tf.Tensor:
         del partition_info

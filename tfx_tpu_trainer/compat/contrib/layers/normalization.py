@@ -33,23 +33,22 @@ def layer_norm(
 ) -> tf.Tensor:
     """Normalizes each row to mean 0 and variance 1, then scales and shifts it.
 
-    Its variables are `beta` and `gamma` in the variable scope `LayerNorm`, `LayerNorm_1` and so on,
-    as in the checkpoints of BERT and its kin. Semantics of `tf.contrib.layers.layer_norm` of
-    TensorFlow 1.15.
+    Its variables are `beta` and `gamma` in the variable scope `LayerNorm`, `LayerNorm_1` and so on, as in the
+    checkpoints of BERT and similar models. Behaves like `tf.contrib.layers.layer_norm` in TensorFlow 1.15.
 
     Args:
         inputs: A tensor of known rank.
         center: Whether to add `beta`. Defaults to `True`.
         scale: Whether to multiply by `gamma`. Defaults to `True`.
         activation_fn: Applied to the output. Defaults to `None`, nothing.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+        reuse: Whether to reuse the variables of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
             scope's setting.
         variables_collections: Collections of the variables, or a dict of them by `"beta"` and
             `"gamma"`. Defaults to `None`.
         outputs_collections: Collections of the output. Defaults to `None`.
         trainable: Whether optimizers update the variables. Defaults to `True`.
-        begin_norm_axis: Mean and variance are taken over this axis and all after it; negative
-            from the end. Defaults to 1.
+        begin_norm_axis: Mean and variance are taken over this axis and all after it; a negative one counts from the
+            end. Defaults to 1.
         begin_params_axis: `beta` and `gamma` have this axis and all after it, whose sizes must be
             known. Defaults to -1, the last.
         scope: The variable scope. Defaults to `None`, `LayerNorm` with a number if it is taken.
@@ -108,8 +107,8 @@ def group_norm(
 ) -> tf.Tensor:
     """Normalizes groups of channels of each example; `beta` and `gamma` are by channel.
 
-    Its variables are in the variable scope `GroupNorm`, `GroupNorm_1` and so on. Semantics of
-    `tf.contrib.layers.group_norm` of TensorFlow 1.15.
+    Its variables are in the variable scope `GroupNorm`, `GroupNorm_1` and so on. Behaves like
+    `tf.contrib.layers.group_norm` in TensorFlow 1.15.
 
     Args:
         inputs: A tensor whose sizes along the channels and the reduced axes are known.
@@ -122,7 +121,7 @@ def group_norm(
         epsilon: Added to the variance. Defaults to 1e-6.
         activation_fn: Applied to the output. Defaults to `None`, nothing.
         param_initializers: Initializers by `"beta"` and `"gamma"`. Defaults to `None`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+        reuse: Whether to reuse the variables of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
             scope's setting.
         variables_collections: Collections of the variables, or a dict of them by name. Defaults to
             `None`.
@@ -135,8 +134,8 @@ def group_norm(
         A tensor of the shape of `inputs`.
 
     Raises:
-        ValueError: If the rank or a size is not known, an axis is not there, or `groups` is no
-            divisor.
+        ValueError: If the rank or a size is not known, an axis does not exist, or `groups` does not divide the
+            channels.
     """
     given = locals()
     inputs = tf.convert_to_tensor(inputs)
@@ -144,7 +143,7 @@ def group_norm(
     if rank is None:
         raise ValueError(f"group_norm needs inputs of known rank; {inputs.name} has none.")
     if not -rank <= channels_axis < rank:
-        raise ValueError(f"channels_axis is an axis of {rank}; got {channels_axis}.")
+        raise ValueError(f"channels_axis must be an axis of {rank}; got {channels_axis}.")
     channels_axis %= rank
     channels = inputs.shape[channels_axis]
     axes = [axis + rank if axis < 0 else axis for axis in reduction_axes]
@@ -200,9 +199,8 @@ def instance_norm(
 ) -> tf.Tensor:
     """Normalizes each channel of each example.
 
-    Its variables are `beta` and `gamma` in the variable scope `InstanceNorm` and so on.
-    The arguments are those of `group_norm`, but for groups and axes; `data_format` is `"NHWC"`, by default, or
-    `"NCHW"`.
+    Its variables are `beta` and `gamma` in the variable scope `InstanceNorm` and so on. The arguments are those of
+    `group_norm`, except for groups and axes; `data_format` is `"NHWC"`, by default, or `"NCHW"`.
 
     Returns:
         A tensor of the shape of `inputs`.
@@ -239,7 +237,7 @@ def _finished(
     by_channel: Sequence[int] | None = None,
     sizes: Sequence[Any] | None = None,
 ) -> tf.Tensor:
-    """Normalizes values, scales and shifts them, makes them of the inputs' sizes, and activates and collects them."""
+    """Normalizes values, scales and shifts them, restores the inputs' shape, and activates and collects them."""
     initializers = given.get("param_initializers") or {}
 
     def variable(name: str, initializer: Any) -> tf.Tensor:

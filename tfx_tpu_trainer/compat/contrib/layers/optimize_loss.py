@@ -17,7 +17,7 @@ OPTIMIZER_CLS_NAMES: Final[dict[str, Callable[..., Any]]] = {
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
 }
-"""What `optimize_loss` takes as an optimizer's name -> the optimizer's class, or a function of the learning rate."""
+"""Optimizer's name in `optimize_loss` -> its class, or a function of the learning rate."""
 
 OPTIMIZER_SUMMARIES: Final = [
     "learning_rate",
@@ -45,23 +45,23 @@ def optimize_loss(
     colocate_gradients_with_ops: bool = False,
     increment_global_step: bool = True,
 ) -> tf.Tensor:
-    """Makes a train op: gradients, clipped and scaled, given to an optimizer.
+    """Makes a train op, which clips and scales gradients and applies them with an optimizer.
 
-    Semantics of `tf.contrib.layers.optimize_loss` of TensorFlow 1.15: the learning rate is the
-    variable `OptimizeLoss/learning_rate`. On cores give an optimizer that `CrossShardOptimizer`
+    Behaves like `tf.contrib.layers.optimize_loss` in TensorFlow 1.15: the learning rate is the
+    variable `OptimizeLoss/learning_rate`. On cores pass an optimizer that `CrossShardOptimizer`
     wraps; no summaries are written there.
 
     Args:
         loss: A scalar.
         global_step: The step to count; `None` for the graph's, if it has one.
-        learning_rate: A float or a scalar; `None` where the optimizer has its own.
+        learning_rate: A float or a scalar; `None` if the optimizer has its own.
         optimizer: A key of `OPTIMIZER_CLS_NAMES`, an optimizer, its class, or a function of the
-            learning rate (of nothing, if that is `None`) that makes one.
+            learning rate (without arguments, if that is `None`) that makes one.
         gradient_noise_scale: The scale of normal noise on gradients. Defaults to `None`, none.
         gradient_multipliers: Factors of gradients, by variable or its name with `:0`. Defaults to
             `None`.
-        clip_gradients: The greatest global norm, a float; or a function of pairs of gradient and
-            variable that returns such. Defaults to `None`.
+        clip_gradients: The greatest global norm, a float; or a function that takes pairs of gradient and variable and
+            returns clipped ones. Defaults to `None`.
         learning_rate_decay_fn: A function of learning rate and step that makes another rate.
             Defaults to `None`.
         update_ops: Ops that run before the loss. Defaults to `None`, those in
@@ -70,19 +70,18 @@ def optimize_loss(
         name: The variable scope. Defaults to `None`, `OptimizeLoss`.
         summaries: Which of `OPTIMIZER_SUMMARIES` to write. Defaults to `None`: loss, learning rate
             and global norm.
-        colocate_gradients_with_ops: Whether gradients are where their ops are. Defaults to
-            `False`.
+        colocate_gradients_with_ops: Whether gradients are computed on their ops' devices. Defaults to `False`.
         increment_global_step: Whether to count the step. Defaults to `True`.
 
     Returns:
         The loss, after the update.
 
     Raises:
-        ValueError: If an argument is none of those named, or a step is needed and there is none.
+        ValueError: If an argument has an invalid value, or a step is needed and there is none.
     """
     loss = tf.convert_to_tensor(loss)
     if loss.shape.rank not in (0, None):
-        raise ValueError(f"loss is a scalar; got the shape {loss.shape}.")
+        raise ValueError(f"loss must be a scalar; got the shape {loss.shape}.")
     step = v1.train.get_global_step() if global_step is None else global_step
     if global_step is not None:
         v1.train.assert_global_step(global_step)
@@ -125,7 +124,9 @@ def optimize_loss(
         elif callable(clip_gradients):
             gradients = clip_gradients(gradients)
         elif clip_gradients is not None:
-            raise ValueError(f"clip_gradients is a float or a function; got {clip_gradients!r}.")
+            raise ValueError(
+                f"clip_gradients must be a float or a function; got {clip_gradients!r}."
+            )
         if "loss" in wanted:
             v1.summary.scalar("loss", loss)
         _summarize_each(gradients, wanted)
@@ -144,7 +145,7 @@ def _rate(learning_rate: Any) -> Any:
         return learning_rate
     if not isinstance(learning_rate, float) or learning_rate < 0.0:
         raise ValueError(
-            f"learning_rate is a scalar tensor or a float of 0 or more; got {learning_rate!r}."
+            f"learning_rate must be a scalar tensor or a float of 0 or more; got {learning_rate!r}."
         )
     return v1.get_variable(
         "learning_rate", [], trainable=False, initializer=v1.constant_initializer(learning_rate)
@@ -157,7 +158,7 @@ def _optimizer(optimizer: Any, rate: Any) -> Any:
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZER_CLS_NAMES:
             names = ", ".join(OPTIMIZER_CLS_NAMES)
-            raise ValueError(f"An optimizer's name is one of {names}; got {optimizer!r}.")
+            raise ValueError(f"An optimizer's name must be one of {names}; got {optimizer!r}.")
         optimizer = OPTIMIZER_CLS_NAMES[optimizer]
         needs_rate = True
     else:
@@ -166,7 +167,7 @@ def _optimizer(optimizer: Any, rate: Any) -> Any:
         raise ValueError(f"The optimizer {optimizer!r} needs a learning_rate; got None.")
     if not callable(optimizer):
         raise ValueError(
-            f"optimizer is a name, an optimizer, its class or a function that makes one; got {optimizer!r}."
+            f"optimizer must be a name, an optimizer, its class or a function that makes one; got {optimizer!r}."
         )
     made = (
         optimizer(learning_rate=rate)
@@ -252,11 +253,11 @@ def summarize_collection(
 
     Args:
         collection: The collection.
-        name_filter: A regular expression that names begin with. Defaults to `None`, all.
-        summarizer: Writes one. Defaults to `summarize_tensor`.
+        name_filter: A regular expression for the beginning of the names. Defaults to `None`, all.
+        summarizer: Writes one summary. Defaults to `summarize_tensor`.
 
     Returns:
-        What it returns of each.
+        The summarizer's results.
     """
     found = v1.get_collection(collection)
     wanted = [each for each in found if name_filter is None or re.match(name_filter, each.op.name)]

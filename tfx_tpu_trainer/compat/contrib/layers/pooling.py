@@ -1,6 +1,6 @@
 """Implements layers without variables: pooling, dropout and reshaping."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -78,12 +78,12 @@ def dropout(
     Args:
         inputs: A tensor.
         keep_prob: The probability that a value stays: a number or a scalar. Defaults to 0.5.
-        noise_shape: The shape of what is drawn, 1 where an axis shares it. Defaults to `None`,
-            that of the inputs.
-        is_training: Whether to do it: a bool, or a tensor. Defaults to `True`.
+        noise_shape: The shape of the random choices, which an axis of size 1 shares. Defaults to `None`, that of the
+            inputs.
+        is_training: Whether to drop values: a bool, or a tensor. Defaults to `True`.
         outputs_collections: Collections of the output. Defaults to `None`.
         scope: The variable scope. Defaults to `None`, `Dropout`.
-        seed: For the same numbers every time. Defaults to `None`.
+        seed: Makes the choices reproducible. Defaults to `None`.
 
     Returns:
         A tensor of the shape of `inputs`.
@@ -100,7 +100,7 @@ def dropout(
 
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: str | None = None) -> tf.Tensor:
-    """Makes one axis of all but the first.
+    """Flattens all axes after the first into one.
 
     Args:
         inputs: A tensor of two axes or more.
@@ -125,7 +125,7 @@ def flatten(inputs: Any, outputs_collections: Any = None, scope: str | None = No
 
 @add_arg_scope
 def softmax(logits: Any, scope: Any = None) -> tf.Tensor:
-    """Makes probabilities of the last axis.
+    """Turns the values along the last axis into probabilities.
 
     Args:
         logits: A tensor of two axes or more.
@@ -148,28 +148,17 @@ def repeat(
         repetitions: How many times.
         layer: The layer; it takes a `scope`.
         *args: Its arguments after the inputs.
-        **kwargs: Its other arguments; `scope` is the scope of all, and its name with `_1`, `_2` and
-            so on that of each.
+        **kwargs: Its other arguments; `scope` is the outer scope, and each layer's scope is its name with `_1`, `_2`
+            and so on.
 
     Returns:
         The last layer's output.
     """
-    return _in_a_row(inputs, "Repeat", "repeat", layer, [args] * repetitions, kwargs)
-
-
-def _in_a_row(
-    inputs: Any,
-    default_scope: str,
-    default_name: str,
-    layer: Callable[..., Any],
-    arguments: Sequence[Sequence[Any]],
-    kwargs: dict[str, Any],
-) -> Any:
     scope = kwargs.pop("scope", None)
-    with v1.variable_scope(scope, default_scope, [inputs]):
+    with v1.variable_scope(scope, "Repeat", [inputs]):
         outputs = tf.convert_to_tensor(inputs)
         function = getattr(layer, "func", layer)
-        name = scope or getattr(layer, "__name__", getattr(function, "__name__", default_name))
-        for number, each in enumerate(arguments, 1):
-            outputs = layer(outputs, *each, **kwargs, scope=f"{name}_{number}")
+        name = scope or getattr(layer, "__name__", getattr(function, "__name__", "repeat"))
+        for number in range(1, repetitions + 1):
+            outputs = layer(outputs, *args, **kwargs, scope=f"{name}_{number}")
         return outputs

@@ -20,7 +20,7 @@ def _scaled(
     if isinstance(scale, numbers.Integral):
         raise ValueError(f"scale cannot be an integer: {scale}; write it as a float.")
     if isinstance(scale, numbers.Real) and scale < 0.0:
-        raise ValueError(f"A regularizer's scale is 0 or more; got {scale}.")
+        raise ValueError(f"A regularizer's scale must be 0 or more; got {scale}.")
     if scale == 0.0:
         return _nothing
 

@@ -1,4 +1,4 @@
-"""What layers share: the collections of variables and outputs, sizes and channels, biases or a normalizer.
+"""Shared by the layers: the collections of variables and outputs, sizes and channels, biases or a normalizer.
 
 Its public names are those of `tf.contrib.slim.utils`.
 """
@@ -56,12 +56,12 @@ def several(value: Any, count: int, name: str) -> list[int]:
 def check_data_format(data_format: str | None, *known: str) -> bool:
     """Returns whether channels come first."""
     if data_format is not None and data_format not in known:
-        raise ValueError(f"data_format is one of {', '.join(known)}; got {data_format!r}.")
+        raise ValueError(f"data_format must be one of {', '.join(known)}; got {data_format!r}.")
     return data_format is not None and data_format.startswith("NC")
 
 
 def channels_of(inputs: tf.Tensor, channels_first: bool) -> int:
-    """Returns how many channels there are."""
+    """Returns the number of channels."""
     if inputs.shape.rank is None:
         raise ValueError(f"The layer needs inputs of known rank; {inputs.name} has none.")
     channels = inputs.shape[1 if channels_first else -1]
@@ -95,8 +95,8 @@ def parameter(
     )
 
 
-# Layers of one shape hand on their arguments as a whole: `given` is what `locals()` says where a layer begins, its
-# arguments by name. Each layer has the names that are read here; data_format alone is not fully_connected's.
+# A layer passes all of its arguments on at once: `given` is `locals()` at its beginning, the arguments by name. Each
+# layer has the names that are read here, except that fully_connected has no data_format.
 def weights_of_layer(
     name: str, shape: Sequence[int], inputs: tf.Tensor, given: Mapping[str, Any]
 ) -> tf.Variable:

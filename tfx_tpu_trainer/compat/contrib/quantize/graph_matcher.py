@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-# Orders of inputs are tried one by one, which takes too long for more of them.
+# The most inputs whose orders are tried one by one; more would take too long.
 _MOST_UNORDERED: Final = 8
 
 __all__ = ["GraphMatcher", "MatchResult", "OneofPattern", "OpTypePattern", "Pattern"]
 
 
 class MatchResult:
-    """What matched: the op and the tensor of each pattern.
+    """A match: the op and the tensor of each pattern.
 
     The tensor is the output that the op of the pattern above it takes, `None` for the root.
     """
@@ -26,7 +26,7 @@ class MatchResult:
         self._named: dict[str, Any] = {}
 
     def add(self, pattern: Pattern, op: tf.Operation, tensor: tf.Tensor | None) -> None:
-        """Keeps what a pattern matched."""
+        """Records a pattern's match."""
         self._found[pattern] = op, tensor
         if pattern.name is not None:
             if self._named.get(pattern.name, pattern) is not pattern:
@@ -36,7 +36,7 @@ class MatchResult:
             self._named[pattern.name] = pattern
 
     def merge_from(self, other_match_result: MatchResult) -> None:
-        """Takes what another result has."""
+        """Adds the matches of another result."""
         self._found.update(other_match_result._found)
         self._named.update(other_match_result._named)
 
@@ -47,15 +47,15 @@ class MatchResult:
         elif isinstance(pattern_or_name, str):
             pattern = self._named.get(pattern_or_name)
         else:
-            raise ValueError(f"Ask for a pattern or for its name; got {pattern_or_name!r}.")
+            raise ValueError(f"Give a pattern or its name; got {pattern_or_name!r}.")
         return self._found.get(pattern, (None, None))
 
     def get_op(self, pattern_or_name: Any) -> tf.Operation | None:
-        """Returns the op that a pattern matched, `None` where it matched none."""
+        """Returns the op that a pattern matched, or `None`."""
         return self._get(pattern_or_name)[0]
 
     def get_tensor(self, pattern_or_name: Any) -> tf.Tensor | None:
-        """Returns the tensor that a pattern matched, `None` where it matched none."""
+        """Returns the tensor that a pattern matched, or `None`."""
         return self._get(pattern_or_name)[1]
 
 
@@ -64,12 +64,12 @@ class Pattern(abc.ABC):
 
     @property
     def name(self) -> str | None:
-        """The pattern's name in a result, `None` where it has none."""
+        """The pattern's name in a result, if it has one."""
         return None
 
     @abc.abstractmethod
     def match(self, op: tf.Operation, tensor: tf.Tensor | None) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else."""
+        """Returns the match, or `None` if the op does not match."""
 
 
 class OpTypePattern(Pattern):
@@ -94,11 +94,11 @@ class OpTypePattern(Pattern):
 
     @property
     def name(self) -> str | None:
-        """The pattern's name in a result, `None` where it has none."""
+        """The pattern's name in a result, if it has one."""
         return self._name
 
     def match(self, op: tf.Operation, tensor: tf.Tensor | None) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else."""
+        """Returns the match, or `None` if the op does not match."""
         if "*" not in self._types and op.type not in self._types:
             return None
         result = MatchResult()
@@ -126,7 +126,7 @@ class OneofPattern(Pattern):
         self._patterns = sub_patterns
 
     def match(self, op: tf.Operation, tensor: tf.Tensor | None) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else."""
+        """Returns the match, or `None` if the op does not match."""
         results = (each.match(op, tensor) for each in self._patterns)
         return next((each for each in results if each is not None), None)
 
@@ -138,16 +138,16 @@ class GraphMatcher:
         self._pattern = pattern
 
     def match_op(self, op: tf.Operation) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else."""
+        """Returns the match, or `None` if the op does not match."""
         return self._pattern.match(op, None)
 
     def match_ops(self, ops: Iterable[tf.Operation]) -> Iterator[MatchResult]:
-        """Yields what matched, for each op where something did."""
+        """Yields the match of each op that has one."""
         for op in ops:
             found = self.match_op(op)
             if found is not None:
                 yield found
 
     def match_graph(self, graph: tf.Graph) -> Iterator[MatchResult]:
-        """Yields what matched, for each op of a graph where something did."""
+        """Yields the match of each op in a graph that has one."""
         yield from self.match_ops(graph.get_operations())

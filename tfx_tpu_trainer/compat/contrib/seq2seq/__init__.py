@@ -65,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Cells are Keras 2 layers, which TensorFlow has only where TF_USE_LEGACY_KERAS asks for them.
+    # Cells are Keras 2 layers, which TensorFlow has only with TF_USE_LEGACY_KERAS=1.
     if "Attention" in name:
         return getattr(importlib.import_module(f"{__name__}.attention"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

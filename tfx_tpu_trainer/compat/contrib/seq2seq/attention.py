@@ -23,10 +23,10 @@ class AttentionWrapperState(NamedTuple):
 
     Attributes:
         cell_state: That of the cell.
-        attention: What the last step attended to.
+        attention: The last step's attention.
         time: The number of steps.
-        alignments: The last step's weights of the memory.
-        alignment_history: Those of all steps, a `TensorArray`; `()` where they are not kept.
+        alignments: The last step's weights for the memory.
+        alignment_history: Those of all steps, a `TensorArray`; `()` if they are not kept.
         attention_state: That of the mechanism.
     """
 
@@ -47,7 +47,7 @@ class AttentionMechanism:
 
 
 class _OfMemory(AttentionMechanism):
-    """Weights of a memory's places for a query."""
+    """Weighs the places of a memory for a query."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class LuongAttention(_OfMemory):
         self._scale = scale
 
     def __call__(self, query: tf.Tensor, state: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the weights, and the next state, which is the same."""
+        """Returns the weights, which are also the next state."""
         del state
         with v1.variable_scope(None, "luong_attention", [query]):
             scores = tf.squeeze(tf.matmul(query[:, tf.newaxis], self.keys, transpose_b=True), 1)
@@ -178,7 +178,7 @@ class BahdanauAttention(_OfMemory):
         self._num_units, self._normalize = num_units, normalize
 
     def __call__(self, query: tf.Tensor, state: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the weights, and the next state, which is the same."""
+        """Returns the weights, which are also the next state."""
         del state
         units = self._num_units
         with v1.variable_scope(None, "bahdanau_attention", [query]):
@@ -218,7 +218,7 @@ class AttentionWrapper(_cells.RNNCell):
         mechanisms = list(attention_mechanism) if self._is_multi else [attention_mechanism]
         for each in mechanisms:
             if not isinstance(each, AttentionMechanism):
-                raise TypeError(f"attention_mechanism is an AttentionMechanism; got {each!r}.")
+                raise TypeError(f"attention_mechanism must be an AttentionMechanism; got {each!r}.")
         if attention_layer_size is not None and attention_layer is not None:
             raise ValueError("Give attention_layer_size or attention_layer, not both.")
         given = attention_layer_size if attention_layer is None else attention_layer
@@ -304,7 +304,7 @@ class AttentionWrapper(_cells.RNNCell):
     ) -> tuple[tf.Tensor, AttentionWrapperState]:
         """Makes a step."""
         if not isinstance(state, AttentionWrapperState):
-            raise TypeError(f"The state is an AttentionWrapperState; got {type(state)}.")
+            raise TypeError(f"The state must be an AttentionWrapperState; got {type(state)}.")
         output, cell_state = self._cell(
             self._cell_input_fn(inputs, state.attention), state.cell_state
         )

@@ -15,7 +15,7 @@ class BeamSearchDecoderState(NamedTuple):
     Attributes:
         cell_state: That of the cell, `[batch, beam, ...]`.
         log_probs: The logarithm of each sequence's probability, `[batch, beam]`.
-        finished: Which have ended.
+        finished: Which sequences have ended.
         lengths: Their lengths, int64.
         accumulated_attention_probs: `()`.
     """
@@ -33,7 +33,7 @@ class BeamSearchDecoderOutput(NamedTuple):
     Attributes:
         scores: The sequences' scores.
         predicted_ids: Their last ids.
-        parent_ids: Which of the sequences before they go on.
+        parent_ids: Which sequences of the step before they continue.
     """
 
     scores: Any
@@ -116,7 +116,7 @@ class BeamSearchDecoder(Decoder):
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         if tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
             raise ValueError(
-                "start_tokens is a vector and end_token a scalar; got the shapes "
+                "start_tokens must be a vector and end_token a scalar; got the shapes "
                 f"{tokens.shape} and {self._end_token.shape}."
             )
         self._cell, self._output_layer, self._beam_width = cell, output_layer, beam_width
@@ -132,7 +132,7 @@ class BeamSearchDecoder(Decoder):
 
     @property
     def tracks_own_finished(self) -> bool:
-        """Sequences change their places: the decoder knows which have ended."""
+        """True: sequences change places, so the decoder itself tracks which ones have ended."""
         return True
 
     @property
@@ -150,7 +150,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(self._dtype, tf.int32, tf.int32)
 
     def _split(self, values: Any) -> Any:
-        """Makes an axis of the copies."""
+        """Gives each row's copies their own axis."""
         if isinstance(values, tf.TensorArray) or values.shape.rank == 0:
             return values
         shape = tf.concat([[self._batch_size, self._beam_width], tf.shape(values)[1:]], 0)
@@ -170,7 +170,7 @@ class BeamSearchDecoder(Decoder):
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
         """Returns which sequences have ended, the first inputs, and the first state."""
         del name
-        # All begin alike: the first alone counts.
+        # All beams begin with the same state, so only the first one counts.
         first = tf.zeros([self._batch_size], tf.int32)
         finished = tf.one_hot(
             first, self._beam_width, on_value=False, off_value=True, dtype=tf.bool
@@ -214,7 +214,7 @@ class BeamSearchDecoder(Decoder):
     ) -> tuple[BeamSearchDecoderOutput, BeamSearchDecoderState]:
         count = logits.shape[-1] or tf.shape(logits)[-1]
         ended = before.finished[:, :, tf.newaxis]
-        # A sequence that has ended goes on with the end alone.
+        # A sequence that has ended continues only with the end token.
         only_end = tf.one_hot(
             self._end_token, count, on_value=0.0, off_value=logits.dtype.min, dtype=logits.dtype
         )
@@ -222,13 +222,13 @@ class BeamSearchDecoder(Decoder):
         total = before.log_probs[:, :, tf.newaxis] + log_probs
         longer = tf.one_hot(self._end_token, count, on_value=0, off_value=1, dtype=tf.int64)
         lengths = before.lengths[:, :, tf.newaxis] + tf.where(ended, tf.zeros_like(longer), longer)
-        # As in contrib, the end itself adds no length to a score, but one to `lengths` of the
-        # state.
+        # As in contrib, the end token does not count in the length that a score uses, but does in the state's
+        # `lengths`.
         weight = tf.cast(self._length_weight, logits.dtype)
         scores = total / tf.pow((5.0 + tf.cast(lengths, logits.dtype)) / 6.0, weight)
-        # One choice among all continuations of all beams: place 7 of 2 beams and 5 ids is id 2 of
-        # beam 1. Scores choose, with the length penalty in them; `log_probs` goes on without it, or
-        # it would count again in each step.
+        # One choice among all continuations of all beams: place 7 of 2 beams and 5 ids is id 2 of beam 1. It uses the
+        # scores, which include the length penalty; `log_probs` continues without it, or it would count again in each
+        # step.
         flat = tf.reshape(scores, [self._batch_size, -1])
         best, places = tf.math.top_k(flat, self._beam_width)
         known = tf.get_static_value(self._batch_size)
@@ -256,7 +256,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(best, ids, parents), state
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-        """Returns the sequences, and the state as it is."""
+        """Returns the sequences and the unchanged state."""
         del sequence_lengths
         longest = tf.reduce_max(final_state.lengths, 1)
         found = gather_tree(outputs.predicted_ids, outputs.parent_ids, longest, self._end_token)

@@ -70,7 +70,7 @@ class BasicDecoder(Decoder):
     ) -> None:
         if not isinstance(helper, Helper):
             raise TypeError(
-                f"helper is one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
+                f"helper must be one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
             )
         self._cell, self._helper = cell, helper
         self._initial_state, self._output_layer = initial_state, output_layer
@@ -172,7 +172,7 @@ def dynamic_decode(
             made, next_state, next_inputs, ended = decoder.step(time, inputs, state)
             if not decoder.tracks_own_finished:
                 ended = tf.logical_or(ended, finished)
-            # By what had ended before this step: the step in which a row ends is one of its own.
+            # From the state before this step: the step in which a row ends still counts.
             lengths = tf.where(finished, lengths, time + 1)
             if impute_finished:
                 made = tf.nest.map_structure(
@@ -192,7 +192,7 @@ def dynamic_decode(
             maximum_iterations=maximum_iterations,
             swap_memory=swap_memory,
         )
-        # A limit on the steps makes room for all of them; those that ran are put out.
+        # With a limit there is room for all steps; only those that ran are returned.
         made = tf.nest.map_structure(lambda each: each.stack()[:time], outputs)
         with contextlib.suppress(NotImplementedError):
             made, state = decoder.finalize(made, state, lengths)
@@ -202,7 +202,7 @@ def dynamic_decode(
 
 
 def _where(condition: tf.Tensor, values: Any, others: Any) -> Any:
-    """Chooses row by row; what has no rows stays new."""
+    """Chooses row by row; values without rows are always the new ones."""
     if isinstance(values, tf.TensorArray) or others.shape.rank == 0:
         return others
     others.set_shape(values.shape)
@@ -258,8 +258,7 @@ def sequence_loss(
             axes, averaged = [0 if sum_over_batch else 1], False
         else:
             return losses
-        # As in contrib, what is called a sum is divided too: by the number of weights that are not
-        # 0.
+        # As in contrib, a sum is divided, too: by the number of nonzero weights.
         if averaged:
             count = tf.reduce_sum(weights, axes)
         else:
@@ -268,7 +267,7 @@ def sequence_loss(
 
 
 def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
-    """Repeats each row, so that copies of a row follow each other."""
+    """Repeats each row, so copies of a row follow each other."""
     with v1.name_scope(name, "tile_batch"):
         return tf.nest.map_structure(lambda each: _tiled(each, multiplier), t)
 

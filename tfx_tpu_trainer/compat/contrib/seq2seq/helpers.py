@@ -110,7 +110,7 @@ class CustomHelper(Helper):
 
 
 class TrainingHelper(Helper):
-    """Reads the inputs of each step from a tensor, whatever the outputs are."""
+    """Reads the inputs of each step from a tensor, regardless of the outputs."""
 
     def __init__(
         self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None
@@ -123,7 +123,7 @@ class TrainingHelper(Helper):
             self._sequence_length = tf.convert_to_tensor(sequence_length)
             if self._sequence_length.shape.rank != 1:
                 raise ValueError(
-                    "sequence_length is a vector, a length for each row; got the shape "
+                    "sequence_length must be a vector, a length for each row; got the shape "
                     f"{self._sequence_length.shape}."
                 )
             self._batch_size = tf.size(self._sequence_length)
@@ -144,7 +144,7 @@ class TrainingHelper(Helper):
         return self._batch_size
 
     def _at(self, time: Any, finished: tf.Tensor) -> Any:
-        """Returns the inputs of a step; zeros where all rows have ended."""
+        """Returns the inputs of a step; zeros if all rows have ended."""
         done = tf.reduce_all(finished)
 
         def read(values: tf.Tensor) -> tf.Tensor:
@@ -163,7 +163,7 @@ class TrainingHelper(Helper):
     def sample(
         self, time: Any, outputs: Any, state: Any = None, name: str | None = None
     ) -> tf.Tensor:
-        """Returns the greatest output's number."""
+        """Returns the index of the greatest output."""
         del time, state
         with v1.name_scope(name, "TrainingHelperSample"):
             return tf.argmax(outputs, -1, output_type=tf.int32)
@@ -171,7 +171,7 @@ class TrainingHelper(Helper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the next inputs, and the state as it is."""
+        """Returns which rows have ended, the next inputs, and the unchanged state."""
         del outputs, sample_ids
         with v1.name_scope(name, "TrainingHelperNextInputs"):
             finished = (time + 1) >= tf.cast(self._sequence_length, tf.int32)
@@ -187,7 +187,7 @@ class GreedyEmbeddingHelper(Helper):
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         if self._start_tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
             raise ValueError(
-                "start_tokens is a vector and end_token a scalar; got the shapes "
+                "start_tokens must be a vector and end_token a scalar; got the shapes "
                 f"{self._start_tokens.shape} and {self._end_token.shape}."
             )
         self._batch_size = tf.size(self._start_tokens)
@@ -204,14 +204,14 @@ class GreedyEmbeddingHelper(Helper):
         return tf.fill([self._batch_size], False), self._start_inputs
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
-        """Returns the greatest output's number."""
+        """Returns the index of the greatest output."""
         del time, state, name
         return tf.argmax(outputs, -1, output_type=tf.int32)
 
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the samples' embedding, and the state as it is."""
+        """Returns which rows have ended, the samples' embedding, and the unchanged state."""
         del time, outputs, name
         finished = tf.equal(sample_ids, self._end_token)
         return finished, self._embedding_fn(sample_ids), state
@@ -232,7 +232,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         self._temperature, self._seed = softmax_temperature, seed
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
-        """Returns a number for each row, drawn."""
+        """Draws an index for each row."""
         del time, state, name
         logits = outputs if self._temperature is None else outputs / self._temperature
         drawn = without_notice(v1.multinomial)(logits, 1, seed=self._seed, output_dtype=tf.int32)
@@ -240,7 +240,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class ScheduledEmbeddingTrainingHelper(TrainingHelper):
-    """Reads the inputs, and at times feeds the embedding of what the decoder has drawn instead."""
+    """Reads the inputs, and at random feeds the embedding of the decoder's sample instead."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     def sample(
         self, time: Any, outputs: Any, state: Any = None, name: str | None = None
     ) -> tf.Tensor:
-        """Returns a number for the rows whose sample is fed, and -1 for the others."""
+        """Returns an index for each row whose sample is fed, and -1 for the others."""
         del time, state, name
         chosen = (
             tf.random.uniform([self.batch_size], seed=self._scheduling_seed) < self._probability
@@ -272,7 +272,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the next inputs, and the state as it is."""
+        """Returns which rows have ended, the next inputs, and the unchanged state."""
         finished, inputs, state = super().next_inputs(time, outputs, state, sample_ids, name)
         fed = self._embedding_fn(tf.maximum(sample_ids, 0))
         return finished, tf.where((sample_ids > -1)[:, tf.newaxis], fed, inputs), state

@@ -1,6 +1,6 @@
-"""`tf.contrib.slim`: its layers, scopes of arguments, metrics, decoders, loops that train and evaluate.
+"""`tf.contrib.slim`: layers, argument scopes, metrics, decoders, and loops that train and evaluate.
 
-The layers are those of `tfx_tpu_trainer.compat.contrib.layers`, so that an `arg_scope` holds for both.
+The layers are those of `tfx_tpu_trainer.compat.contrib.layers`, so an `arg_scope` holds for both.
 """
 
 from tfx_tpu_trainer.compat.contrib import metrics

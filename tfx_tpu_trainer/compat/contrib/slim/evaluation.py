@@ -10,7 +10,7 @@ from tfx_tpu_trainer.compat.contrib.framework import get_variables_to_restore
 from tfx_tpu_trainer.compat.contrib.training import wait_for_new_checkpoint
 
 v1 = tf.compat.v1
-# The argument's value that stands for all summaries of the graph.
+# The argument's value that means all summaries of the graph.
 _USE_DEFAULT: Final = 0
 
 __all__ = ["evaluation_loop", "wait_for_new_checkpoint"]

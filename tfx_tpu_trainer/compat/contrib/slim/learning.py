@@ -62,7 +62,7 @@ def create_train_op(
 
 
 _logger = tf.get_logger()
-# The argument's value that stands for what the Supervisor would take itself.
+# The argument's value that means the Supervisor's own default.
 _USE_DEFAULT: Final = 0
 _Step = Callable[..., tuple[Any, Any]]
 
@@ -120,17 +120,17 @@ def train(
     trace_every_n_steps: int | None = None,
     ignore_live_threads: bool = False,
 ) -> Any:
-    """Trains until a step's count, or the end of the input.
+    """Trains up to a step, or until the input ends.
 
     Training resumes from the last checkpoint of logdir. Synchronous replicas and traces are not supported: use a
     distribution strategy, and `tf.compat.v1.train.ProfilerHook`.
 
     Args:
-        train_op: Trains, and is the loss: that of `create_train_op`.
-        logdir: The folder of checkpoints and summaries; `None` where neither is written.
+        train_op: An op that trains and returns the loss, from `create_train_op`.
+        logdir: The folder of checkpoints and summaries; `None` if neither is written.
         train_step_fn: Makes a step; takes session, train_op, step and train_step_kwargs, and
             returns the loss and whether to stop. Defaults to `train_step`.
-        train_step_kwargs: What it takes. Defaults to 0, meaning the tensors `should_log` and, with number_of_steps,
+        train_step_kwargs: Its arguments. Defaults to 0, meaning the tensors `should_log` and, with number_of_steps,
             `should_stop`. `summary_writer` is added to them.
         log_every_n_steps: How often the loss is logged, in steps. Defaults to 1.
         graph: The graph. Defaults to `None`, the default one.
@@ -138,20 +138,20 @@ def train(
         is_chief: Whether this process begins and saves. Defaults to `True`.
         global_step: The step. Defaults to `None`, the graph's.
         number_of_steps: The step to stop at. Defaults to `None`, no end.
-        init_op: Makes the first values. Defaults to 0, meaning all initializers.
+        init_op: Sets the initial values. Defaults to 0, meaning all initializers.
         init_feed_dict: Values to feed to it. Defaults to `None`.
         local_init_op: The same for local variables and tables. Defaults to 0, meaning their initializers.
         init_fn: Called with the session after init_op. Defaults to `None`.
-        ready_op: Names what has no value yet. Defaults to 0, meaning all variables.
+        ready_op: Lists the variables without a value. Defaults to 0, meaning all variables.
         summary_op: The summaries. Defaults to 0, meaning all of the graph.
         save_summaries_secs: How often they are written, in seconds. Defaults to 600.
-        summary_writer: What writes them. Defaults to 0, meaning a `FileWriter` of logdir.
-        startup_delay_steps: The step that another process waits for. Defaults to 0.
+        summary_writer: Writes them. Defaults to 0, meaning a `FileWriter` of logdir.
+        startup_delay_steps: The step that other processes than the chief wait for. Defaults to 0.
         saver: Writes checkpoints. Defaults to `None`, a `Saver` of all variables.
-        save_interval_secs: How often it does, in seconds. Defaults to 600.
+        save_interval_secs: How often checkpoints are written, in seconds. Defaults to 600.
         sync_optimizer: Must be `None`, which it is by default.
         session_config: The session's `ConfigProto`. Defaults to `None`.
-        session_wrapper: Makes another session of the session. Defaults to `None`.
+        session_wrapper: Wraps the session. Defaults to `None`.
         trace_every_n_steps: Must be `None`, which it is by default.
         ignore_live_threads: Whether threads may keep running after the end. Defaults to `False`.
 
@@ -165,7 +165,7 @@ def train(
     if train_op is None:
         raise ValueError("train_op is None; slim.learning.create_train_op makes one.")
     if number_of_steps is not None and number_of_steps <= 0:
-        raise ValueError(f"number_of_steps is at least 1, or None; got {number_of_steps!r}.")
+        raise ValueError(f"number_of_steps must be at least 1, or None; got {number_of_steps!r}.")
     if logdir is None:
         if summary_op not in (_USE_DEFAULT, None):
             raise ValueError("summary_op needs a logdir to write to; got None.")
@@ -248,7 +248,7 @@ def train(
                         threads, close_summary_writer=True, ignore_live_threads=ignore_live_threads
                     )
             except tf.errors.AbortedError:
-                # A server was started anew: its variables are those of the last checkpoint.
+                # A server was restarted: its variables are those of the last checkpoint.
                 _logger.info("The session was lost; a new one continues from the last checkpoint.")
                 again = True
     return loss
@@ -260,7 +260,7 @@ def _start_services(
     """Saves and writes summaries while the loop runs.
 
     The Supervisor's own threads do that too, but take the step for an eager variable where eager
-    execution is on: a thread has no graph of its own.
+    execution is on: a new thread has no default graph.
     """
     graph = v1.get_default_graph()
     last = [v1.train.global_step(session, supervisor.global_step), time.monotonic()]

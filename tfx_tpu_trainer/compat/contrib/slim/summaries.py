@@ -1,4 +1,4 @@
-"""The summary of a single number."""
+"""Writes summaries of single numbers."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def add_scalar_summary(
     tensor: Any, name: str | None = None, prefix: str | None = None, print_summary: bool = False
 ) -> tf.Tensor:
     """Writes a number."""
-    # The name is the tag as it is: a name scope around it does not count.
+    # The tag is the name alone, without the name scope around it.
     tag = f"{prefix}/{name or tensor.op.name}" if prefix else name or tensor.op.name
     made = v1.summary.scalar(tag, tensor, collections=[])
     if print_summary:

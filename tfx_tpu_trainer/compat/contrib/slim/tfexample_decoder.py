@@ -30,7 +30,7 @@ def _dense(tensor: Any, default: Any = None) -> Any:
 
 
 class ItemHandler(abc.ABC):
-    """Makes one item of some features."""
+    """Makes one item from some features."""
 
     def __init__(self, keys: Any) -> None:
         self._keys = keys if isinstance(keys, (tuple, list)) else [keys]
@@ -46,19 +46,19 @@ class ItemHandler(abc.ABC):
 
 
 class ItemHandlerCallback(ItemHandler):
-    """Makes an item by a function."""
+    """Makes an item with a function."""
 
     def __init__(self, keys: Any, func: Callable[[_Tensors], Any]) -> None:
         super().__init__(keys)
         self._func = func
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> Any:
-        """Returns what the function makes."""
+        """Returns the function's result."""
         return self._func(keys_to_tensors)
 
 
 class BoundingBox(ItemHandler):
-    """Makes boxes of four features, `[boxes, 4]`."""
+    """Makes boxes from four features, `[boxes, 4]`."""
 
     def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
         names = ["ymin", "xmin", "ymax", "xmax"] if keys is None else list(keys)
@@ -74,7 +74,7 @@ class BoundingBox(ItemHandler):
 
 
 class Tensor(ItemHandler):
-    """Makes a tensor of a feature, with a shape."""
+    """Makes a tensor of a given shape from a feature."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Tensor(ItemHandler):
 
 
 class SparseTensor(ItemHandler):
-    """Makes a sparse tensor of a feature with places and one with values."""
+    """Makes a sparse tensor from a feature of indices and one of values."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class SparseTensor(ItemHandler):
 
 
 class Image(ItemHandler):
-    """Makes an image of its bytes."""
+    """Makes an image from its bytes."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 _builder = tf.compat.v1.profiler.ProfileOptionBuilder
-# The argument's value that stands for the profiler's own options.
+# The argument's value that means the profiler's own options.
 _DEFAULT: Final = 0
 
 TRAINABLE_VARS_PARAMS_STAT_OPTIONS: Final = _builder.trainable_variables_parameter()

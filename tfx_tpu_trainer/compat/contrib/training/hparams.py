@@ -1,6 +1,6 @@
 """Implements typed hyperparameters that a command line's text can set.
 
-The semantics are those of `tf.contrib.training.HParams` of TensorFlow 1.15.
+The semantics are those of `tf.contrib.training.HParams` in TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def parse_values(
     Args:
         values: The pairs, with commas between.
         type_map: Name -> its type, or that of its elements.
-        ignore_unknown: Whether names without a type are left out. Defaults to `False`.
+        ignore_unknown: Whether to skip names without a type. Defaults to `False`.
 
     Returns:
         Name -> a value, a list, or for elements of a list a dict by index.
 
     Raises:
-        ValueError: If a pair can't be read, a name has no type or is assigned twice.
+        ValueError: If a pair can't be read, or a name has no type or is assigned twice.
     """
     found: dict[str, Any] = {}
     at = 0
@@ -87,7 +87,7 @@ def _boolean(text: str) -> bool:
 
 
 def _cast(name: str, kind: type, value: Any) -> Any:
-    """Returns a value in a type, if it is of that kind."""
+    """Converts a value to a type, if it is of that kind."""
     if type(value) is kind or issubclass(kind, type(None)):
         return value
     # In Python a bool is an int: without the second line True would count as 1, and 1 as True.
@@ -106,10 +106,10 @@ class HParams:
     """Hyperparameters: attributes with the types of their initial values."""
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any) -> None:
-        """Makes hyperparameters of names and values.
+        """Makes hyperparameters from names and values.
 
         Args:
-            hparam_def: Not supported: protocol buffers of hyperparameters went with TensorFlow 1.
+            hparam_def: Not supported: TensorFlow 2 has no protocol buffers of hyperparameters.
             model_structure: Kept for `get_model_structure`. Defaults to `None`.
             **kwargs: The hyperparameters.
 
@@ -149,7 +149,7 @@ class HParams:
 
         Args:
             name: Its name.
-            value: The value; for one with several a list, or a dict of some by index.
+            value: The value; for a list, a list, or a dict of some elements by index.
 
         Raises:
             KeyError: If the hyperparameter does not exist.
@@ -197,7 +197,7 @@ class HParams:
             Itself.
 
         Raises:
-            ValueError: If it can't be read, or there is no such hyperparameter.
+            ValueError: If it can't be read, or a hyperparameter does not exist.
         """
         types = {name: kind for name, (kind, _) in self._hparam_types.items()}
         return self.override_from_dict(parse_values(values, types))
@@ -245,7 +245,7 @@ class HParams:
         self._model_structure = model_structure
 
     def get_model_structure(self) -> Any:
-        """Returns the model structure that was given."""
+        """Returns the model structure."""
         return self._model_structure
 
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:

@@ -16,7 +16,7 @@ from tfx_tpu_trainer.compat.contrib.tf_private import (
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 _Gradients = list[tuple[Any, tf.Variable]]
-# The argument's value that stands for the graph's own step.
+# The argument's value that means the graph's own step.
 _USE_GLOBAL_STEP: Final = 0
 
 
@@ -116,7 +116,7 @@ def clip_gradient_norms(gradients_to_variables: _Gradients, max_norm: float) -> 
         max_norm: The greatest norm.
 
     Returns:
-        Such pairs.
+        The clipped pairs.
     """
     return [
         (_changed(gradient, lambda values: tf.clip_by_norm(values, max_norm)), variable)
@@ -134,16 +134,16 @@ def multiply_gradients(
         gradient_multipliers: Variable, or its name -> factor.
 
     Returns:
-        Such pairs.
+        The multiplied pairs.
 
     Raises:
         ValueError: If there are no factors, or one is for a variable without a gradient.
     """
     if not isinstance(grads_and_vars, list):
-        raise ValueError(f"grads_and_vars is a list of pairs; got {grads_and_vars!r}.")
+        raise ValueError(f"grads_and_vars must be a list of pairs; got {grads_and_vars!r}.")
     if not gradient_multipliers or not isinstance(gradient_multipliers, Mapping):
         raise ValueError(
-            f"gradient_multipliers is a dict of at least one factor; got {gradient_multipliers!r}."
+            f"gradient_multipliers must be a dict of at least one factor; got {gradient_multipliers!r}."
         )
     factors = {
         each if isinstance(each, str) else each.op.name: factor
@@ -178,12 +178,12 @@ def wait_for_new_checkpoint(
 
     Args:
         checkpoint_dir: The folder.
-        last_checkpoint: The checkpoint that is known. Defaults to `None`.
+        last_checkpoint: The last known checkpoint. Defaults to `None`.
         seconds_to_sleep: How often to look, in seconds. Defaults to 1.
         timeout: How long to wait, in seconds. Defaults to `None`, forever.
 
     Returns:
-        The checkpoint; `None` where none came in time.
+        The checkpoint; `None` if none appears in time.
     """
     end = None if timeout is None else time.monotonic() + timeout
     with said_while_waiting(
@@ -215,16 +215,16 @@ def train(
     """Runs a train op until a hook, or the end of the input, stops it.
 
     Args:
-        train_op: Trains, and is the loss.
-        logdir: The folder of checkpoints and summaries; `None` where neither is written.
+        train_op: An op that trains and returns the loss.
+        logdir: The folder of checkpoints and summaries; `None` if neither is written.
         master: The session's target. Defaults to `""`, this process.
         is_chief: Whether this process starts the session. Defaults to `True`.
         scaffold: How a session is initialized. Defaults to `None`, TensorFlow's own.
         hooks: Hooks of the training. Defaults to `None`.
-        chief_only_hooks: Hooks of the chief's. Defaults to `None`.
+        chief_only_hooks: Hooks of the chief only. Defaults to `None`.
         save_checkpoint_secs: How often a checkpoint is written, in seconds; `None`: never.
             Defaults to 600.
-        save_summaries_steps: How often summaries are, in steps; `None`: never. Defaults to 100.
+        save_summaries_steps: How often summaries are written, in steps; `None`: never. Defaults to 100.
         config: The session's `ConfigProto`. Defaults to `None`.
         max_wait_secs: How long a worker waits for the chief, in seconds. Defaults to 7200.
         run_metadata: Filled by each step. Defaults to `None`.
@@ -233,7 +233,7 @@ def train(
         The last loss.
 
     Raises:
-        ValueError: If there is no folder for what is to be written.
+        ValueError: If there is no folder to write to.
     """
     if logdir is None and is_chief:
         for name, value in (
@@ -275,11 +275,11 @@ class SummaryAtEndHook(v1.train.SessionRunHook):
         summary_op: Any = None,
         feed_dict: Any = None,
     ) -> None:
-        """Keeps what to write.
+        """Stores what to write.
 
         Args:
             log_dir: The folder to write into. Defaults to `None`; then there must be a writer.
-            summary_writer: What writes. Defaults to `None`, a `FileWriter` of the folder.
+            summary_writer: The writer. Defaults to `None`, a `FileWriter` of the folder.
             summary_op: The summaries. Defaults to `None`, all of the graph.
             feed_dict: Values to feed to them. Defaults to `None`.
         """
@@ -288,7 +288,7 @@ class SummaryAtEndHook(v1.train.SessionRunHook):
         self._step: Any = None
 
     def begin(self) -> None:
-        """Looks for the summaries and the step.
+        """Finds the summaries and the step.
 
         Raises:
             ValueError: If there is neither a folder nor a writer.
@@ -311,10 +311,10 @@ class SummaryAtEndHook(v1.train.SessionRunHook):
             self._writer = v1.summary.FileWriterCache.get(self._log_dir)
 
     def end(self, session: v1.Session) -> None:
-        """Writes.
+        """Writes the summaries.
 
         Args:
-            session: Where the summaries run.
+            session: The session that evaluates the summaries.
         """
         if self._summary_op is not None:
             text = session.run(self._summary_op, self._feed_dict)
@@ -352,7 +352,7 @@ def evaluate_repeatedly(
         config: The sessions' `ConfigProto`. Defaults to `None`.
         max_number_of_evaluations: Most evaluations to run. Defaults to `None`, no end.
         timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, forever.
-        timeout_fn: Whether a wait that was too long is the end. Defaults to `None`, it is.
+        timeout_fn: Called after the timeout; returns whether to stop. Defaults to `None`, to stop.
 
     Returns:
         The last evaluation's final_ops, `None` without any.
@@ -362,7 +362,7 @@ def evaluate_repeatedly(
     """
     most = max_number_of_evaluations
     if most is not None and most <= 0:
-        raise ValueError(f"max_number_of_evaluations is at least 1, or None; got {most!r}.")
+        raise ValueError(f"max_number_of_evaluations must be at least 1, or None; got {most!r}.")
     get_or_create_eval_step()
     kept = list(hooks or ())
     final = v1.train.FinalOpsHook(final_ops, final_ops_feed_dict)
@@ -379,7 +379,7 @@ def evaluate_repeatedly(
         if path is None:
             break
         count += 1
-        # The evaluations' own hooks: those that are given see every one of them.
+        # A copy, since each evaluation adds its own hooks; the given ones take part in all of them.
         evaluate_once(
             path,
             master=master,

@@ -1,4 +1,4 @@
-"""Checks more than names: arguments, functions called with other ones, ops.
+"""Checks how names are used: arguments, functions passed to others, ops.
 
 Each check takes a `Context`, which knows the roles of a program's functions and calls.
 """

@@ -48,8 +48,8 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name=f"params[{context.program.written(key)}]",
-                says="The key is reserved: TPUEstimator sets it itself, so it is a ValueError.",
-                edit="train_batch_size=..., eval_batch_size=... in the constructor, and no such key in params",
+                says="The key is reserved: TPUEstimator sets it itself, and raises a ValueError.",
+                edit="train_batch_size=..., eval_batch_size=... in the constructor, and not in params",
             )
 
 
@@ -228,8 +228,8 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
             theme=_CLUSTERS,
             name="TPUClusterResolver",
             says=(
-                "With a TPU's name it asks the cloud, and fails at once if no such TPU exists. With "
-                "TFX_TPU_TRAINER_EMULATE=1, tpu.TPUClusterResolver of tfx_tpu_trainer.estimator answers it with "
+                "It looks a TPU's name up in the cloud, and fails at once if no such TPU exists. With "
+                "TFX_TPU_TRAINER_EMULATE=1, tpu.TPUClusterResolver of tfx_tpu_trainer.estimator finds "
                 "emulated cores, as `python -m tfx_tpu_trainer.compat` does for TensorFlow's own; "
                 'TPUClusterResolver("local") works everywhere.'
             ),
@@ -307,7 +307,7 @@ def copied_estimator(program: Program) -> Finding | None:
 
 EVALUATION_ON_CPU: Final = (
     "Evaluation without eval_batch_size. In TensorFlow 1.4 that meant evaluation on the CPU, "
-    "whatever use_tpu was; since then use_tpu alone decides, and evaluate() raises a ValueError "
+    "even with use_tpu=True; since then use_tpu alone decides, and evaluate() raises a ValueError "
     "here."
 )
 PREDICT_ON_CPU: Final = (

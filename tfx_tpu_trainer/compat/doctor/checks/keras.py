@@ -23,10 +23,10 @@ _ON_THE_HOST: Final = "tf.keras.estimator.model_to_estimator(model, model_dir=..
 
 @dataclasses.dataclass(frozen=True)
 class ReplacedFunction:
-    """A function to be replaced as a whole, so that nothing in it needs its own edit.
+    """A function to be replaced as a whole, so nothing in it needs its own edit.
 
     Attributes:
-        finding: What is said of it.
+        finding: The finding about it.
         last_line: The line where it ends.
     """
 

@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, joined
 from tfx_tpu_trainer.compat.doctor.rules import (
     contrib_estimators,
     contrib_other,
     contrib_ours,
-    contrib_tpu,
     estimators,
     gone_names,
 )
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, joined
 
 CONTRIB: Final = "tensorflow.contrib"
 _NOT_IN_V1: Final = re.compile(
@@ -32,20 +30,20 @@ RULES: Final[dict[str, Advice]] = joined(
     contrib_other.RULES,
     contrib_ours.RULES,
     contrib_other.SUMMARY_RULES,
-    contrib_tpu.RULES,
+    contrib_estimators.TPU_RULES,
     gone_names.RULES,
     gone_names.PRIVATE_RULES,
-    contrib_tpu.PRIVATE_TPU_RULES,
-    contrib_tpu.EMBEDDINGS_RULES,
+    contrib_estimators.PRIVATE_TPU_RULES,
+    contrib_estimators.EMBEDDINGS_RULES,
     gone_names.QUEUE_RULES,
     estimators.KERAS_RULES,
     estimators.TFX_RULES,
 )
-# Modules with a drop-in replacement, so that only their import is edited.
+# Modules with a drop-in replacement, so only their import is edited.
 MODULES: Final[dict[str, str]] = {
     **contrib_other.MODULES,
     **contrib_ours.MODULES,
-    **contrib_tpu.MODULES,
+    **contrib_estimators.MODULES,
 }
 
 
@@ -58,7 +56,7 @@ def canonical(name: str) -> str:
     that of tf.contrib.tpu; queues of `tf.train` become those of `tf.compat.v1.train`.
     """
     name = _NOT_IN_V1.sub("tensorflow.", name)
-    if _longest(name, contrib_tpu.PRIVATE_TPU_RULES):
+    if _longest(name, contrib_estimators.PRIVATE_TPU_RULES):
         return name
     parts = name.split(".")
     if name.startswith(f"{CONTRIB}.") and "python" in parts[3:4]:
@@ -88,7 +86,7 @@ def look_up(name: str) -> tuple[str, Advice] | None:
     for module in estimators.API_MODULES:
         if name == module or name.startswith(f"{module}."):
             return name, estimators.advice_on(module, name[len(module) + 1 :])
-    if name.startswith(f"{contrib_tpu.OURS}."):
+    if name.startswith(f"{contrib_estimators.OURS}."):
         return _not_of_ours(name)
     if name.startswith(f"{contrib_ours.PACKAGE}."):
         return _not_of_our_contrib(name)
@@ -98,17 +96,19 @@ def look_up(name: str) -> tuple[str, Advice] | None:
 
 def _not_of_ours(name: str) -> tuple[str, Advice] | None:
     """Finds advice for a name that our tpu lacks, such as one that only tf.contrib.tpu had."""
-    rest = name[len(contrib_tpu.OURS) + 1 :]
+    rest = name[len(contrib_estimators.OURS) + 1 :]
     first = rest.partition(".")[0]
     # Contrib's private modules, which an import of ours can't reach.
-    private = contrib_tpu.PRIVATE_TPU_RULES.get(f"{CONTRIB}.tpu.python.tpu.{first}")
+    private = contrib_estimators.PRIVATE_TPU_RULES.get(f"{CONTRIB}.tpu.python.tpu.{first}")
     if private is not None:
-        says = f"{contrib_tpu.OURS} has no {first} of TensorFlow's."
-        return f"{contrib_tpu.OURS}.{first}", dataclasses.replace(private, says=says, becomes=None)
-    if first in contrib_tpu.OUR_NAMES or _is_our_module(contrib_tpu.OURS, rest):
+        says = f"{contrib_estimators.OURS} has no {first} of TensorFlow's."
+        return f"{contrib_estimators.OURS}.{first}", dataclasses.replace(
+            private, says=says, becomes=None
+        )
+    if first in contrib_estimators.OUR_NAMES or _is_our_module(contrib_estimators.OURS, rest):
         return None
     return _lacking(
-        contrib_tpu.OURS, f"{CONTRIB}.tpu", rest, "look for it in tfx_tpu_trainer.estimator"
+        contrib_estimators.OURS, f"{CONTRIB}.tpu", rest, "look for it in tfx_tpu_trainer.estimator"
     )
 
 

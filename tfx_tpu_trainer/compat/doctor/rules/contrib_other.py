@@ -2,8 +2,14 @@
 
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import CONTRIB_THEME, Advice, by_hand, joined, moved
+from tfx_tpu_trainer.compat.doctor._findings import (
+    CONTRIB_THEME,
+    Advice,
+    Verdict,
+    by_hand,
+    joined,
+    moved,
+)
 
 _CONTRIB: Final = "tensorflow.contrib"
 _LAYERS: Final = "tensorflow.contrib.layers"
@@ -217,7 +223,7 @@ RULES: Final[dict[str, Advice]] = joined(
         f"{_CONTRIB}.tfprof",
         "tensorflow.compat.v1.profiler",
         "ProfileOptionBuilder Profiler",
-        says="TensorFlow 2 has no tf.contrib; tf.summary and tf.compat.v1.profiler have the same.",
+        says="TensorFlow 2 has no tf.contrib; tf.summary and tf.compat.v1.profiler have its functions.",
     ),
     by_hand(
         _TRAINING,

@@ -5,7 +5,7 @@ The first are its modules' `__all__`, which a test compares.
 
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor.rules.advice import OURS, Advice, by_hand, joined, moved
+from tfx_tpu_trainer.compat.doctor._findings import OURS, Advice, by_hand, joined, moved
 
 _CONTRIB: Final = "tensorflow.contrib"
 PACKAGE: Final = "tfx_tpu_trainer.compat.contrib"
@@ -207,7 +207,7 @@ REMOVED: Final[dict[str, dict[str, str]]] = {
         },
     },
     "slim.tfexample_decoder": {
-        "BackupHandler": "an ItemHandlerCallback whose function takes the one or the other by tf.cond",
+        "BackupHandler": "an ItemHandlerCallback whose function takes the one or the other with tf.cond",
         "LookupTensor": "an ItemHandlerCallback whose function calls table.lookup",
     },
     "training": {
@@ -216,7 +216,7 @@ REMOVED: Final[dict[str, dict[str, str]]] = {
         ),
     },
 }
-"""Part -> a name that it had, and what to write in its place."""
+"""Part -> a former name, and its replacement."""
 
 RULES: Final[dict[str, Advice]] = joined(
     {

@@ -6,13 +6,12 @@
 from typing import Final
 
 from tfx_tpu_trainer.compat._original_names import MODULES, NAMES, SUBMODULES, TPU_NAMES
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined
 
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
 
-# Where programs find the API; all are equivalent.
+# Import paths of the API; all are equivalent.
 API_MODULES: Final = (
     "tensorflow.compat.v1.estimator.tpu",
     "tensorflow.estimator.tpu",
@@ -33,7 +32,7 @@ _MISSING: Final = {
     ),
     "experimental.LinearSDCA": (
         "LinearClassifier(optimizer=tf.keras.optimizers.legacy.Ftrl(0.2, l1_regularization_strength=..., "
-        "l2_regularization_strength=...)), which regularizes alike"
+        "l2_regularization_strength=...)), which regularizes in the same way"
     ),
     **dict.fromkeys(
         ("experimental.RNNClassifier", "experimental.RNNEstimator"),
@@ -101,13 +100,13 @@ def advice_on(module: str, name: str) -> Advice:
         return Advice(
             THEME,
             Verdict.WORKS,
-            f"{_WORKS}It trains to the original's numbers; its optimizers are those of {optimizers}, its loss is "
+            f"{_WORKS}It reproduces the original's numbers; its optimizers are those of {optimizers}, its loss is "
             f"{losses} over the rows by default. On cores: tpu.from_estimator(...).",
         )
     return Advice(THEME, Verdict.WORKS, _WORKS.strip())
 
 
-# Where programs of different ages find the modules below.
+# Import paths of the modules below, in programs of different ages.
 ROOTS: Final = {
     "tensorflow_estimator.python.estimator": "",
     "tensorflow.python.estimator": "",
@@ -129,13 +128,13 @@ def advice_on_original(name: str) -> Advice | None:
         return Advice(
             THEME,
             Verdict.WORKS,
-            "A private path of the original's package, which can't be imported beside TensorFlow >= 2.16; "
-            "tfx_tpu_trainer.compat answers it.",
+            "A private path of the original's package, which can't be imported with TensorFlow >= 2.16; "
+            "tfx_tpu_trainer.compat provides it.",
         )
     return Advice(
         THEME,
         Verdict.EDIT,
-        "A private name of the original's package, which can't be imported beside TensorFlow >= 2.16.",
+        "A private name of the original's package, which can't be imported with TensorFlow >= 2.16.",
         "look for a public name in tfx_tpu_trainer.estimator",
     )
 
@@ -164,7 +163,7 @@ _OPTIMIZER: Final = Advice(
     "tf.keras.optimizers.legacy.Adam(...), or whichever of Keras 2 it is",
 )
 
-# Where programs found the private functions that made an estimator from a Keras model.
+# Import paths of the private functions that made an estimator from a Keras model.
 _PRIVATE_MODULES: Final = (
     "tensorflow.python.keras._impl.keras.estimator",
     "tensorflow.python.keras.estimator",
@@ -189,13 +188,13 @@ PRIVATE_FUNCTIONS: Final = frozenset(
         ),
     }
 )
-"""Functions that model_to_estimator was made of; a program that calls them has written its own."""
+"""Functions that model_to_estimator consisted of; a program that calls them has its own version."""
 _CLONED: Final = Advice(
     _KERAS_THEME,
     Verdict.EDIT,
     "A private function that TensorFlow made estimators of Keras models with; TensorFlow 2.16 no longer has it.",
-    "leave it out with the function that uses it; tfx_tpu_trainer.estimator.keras_to_estimator(model, ...) does the "
-    "whole",
+    "leave it out with the function that uses it; tfx_tpu_trainer.estimator.keras_to_estimator(model, ...) replaces "
+    "both",
 )
 
 KERAS_RULES: Final[dict[str, Advice]] = joined(
@@ -275,7 +274,7 @@ TFX_RULES: Final[dict[str, Advice]] = joined(
             "Executor": (_GONE, _TRAINER),
             "TrainerFnArgs": (
                 "TFX 1.16 has no TrainerFnArgs.",
-                "tfx.components.FnArgs, or no annotation at all",
+                "tfx.components.FnArgs, or no annotation",
             ),
         },
         theme=_TFX_THEME,

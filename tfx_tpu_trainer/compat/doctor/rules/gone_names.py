@@ -6,8 +6,7 @@ them. A test compares the tables with the installed TensorFlow. Queue-based inpu
 
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined
 
 _LEAVE_OUT: Final = "leave it out; TensorFlow's profiler shows the input pipeline"
 _SCIKIT: Final = "the package scikeras"
@@ -61,7 +60,7 @@ _CHECKPOINTS: Final = (
 _LAYERS: Final = "Layer, Input, InputSpec are in tf.keras.layers, Model in tf.keras"
 _ESTIMATORS_OWN: Final = "leave it out: it was an internal helper of the estimator"
 
-# Modules whose names another one has.
+# Modules whose names another module has.
 MOVED_MODULES: Final = {
     **{
         f"{_PYTHON}.{old}": new
@@ -152,7 +151,7 @@ PRIVATE_GONE: Final = {
         for old, edit in {
             "distribute.estimator_training": _ESTIMATORS_OWN,
             "eager.function.defun": "tf.function",
-            "framework.ops.register_dense_tensor_like_type": "leave it out: nothing asks for it",
+            "framework.ops.register_dense_tensor_like_type": "leave it out: nothing uses it",
             "framework.tensor_like": "tf.Tensor, or your own type",
             "ops.control_flow_ops.smart_cond": (
                 "from tensorflow.python.framework.smart_cond import smart_cond; or tf.cond"
@@ -225,7 +224,7 @@ PRIVATE_RULES: Final[dict[str, Advice]] = joined(
 
 
 _QUEUES: Final = (
-    "Input by queues. The host still runs it, from Python threads beside the session; on cores it "
+    "Input by queues. The host still runs it, from Python threads next to the session; on cores it "
     "causes a warning and is slow. tf.data has replaced it since TensorFlow 1.4."
 )
 _WITHOUT: Final = (

@@ -1,8 +1,8 @@
 """Lists names that only one of TensorFlow's two APIs has.
 
-Read from the API packages of TensorFlow 2.16.2, and the same in 2.21; a test compares them with the
-installed ones. `layers`, `losses`, `metrics` and `initializers` come from Keras where they are TensorFlow
-2's: names that both have there are in neither list.
+Read from the API packages of TensorFlow 2.16.2, and the same in 2.21; a test compares them with the installed ones. In
+TensorFlow 2, `layers`, `losses`, `metrics` and `initializers` come from Keras; names in them that both APIs have are in
+neither list.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ def _paths(names: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-# In tf.compat.v1 only. A missing module stands for everything in it.
+# In tf.compat.v1 only. A missing module includes everything in it.
 ONLY_IN_V1: Final = _paths(
     {
         "": (
@@ -226,7 +226,7 @@ ONLY_IN_V1: Final = _paths(
     }
 )
 
-# In TensorFlow 2 only: a program that uses one was written for it.
+# In TensorFlow 2 only: a program that uses one of them was written for TensorFlow 2.
 ONLY_IN_V2: Final = _paths(
     {
         "": "autodiff eig eigvals get_current_name_scope inside_function optimizers",

@@ -17,7 +17,6 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import LearningCurve
 from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.artifacts import copy_folder
 from tfx_tpu_trainer.components.trainer.declared_arguments import check_settings
-from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit
 from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, ChiefWatch, Host
 from tfx_tpu_trainer.components.trainer.legacy.training_spec import (
     EXPORT_FILE,
@@ -33,6 +32,7 @@ from tfx_tpu_trainer.components.trainer.resume import (
     StillOursListener,
     check_before_writing,
 )
+from tfx_tpu_trainer.components.trainer.rows import RowLimit
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training import (
@@ -104,7 +104,7 @@ class LegacyTraining(Training[LegacyModels]):
         _check_alone(self.host)
 
     def train(self) -> LegacyModels:
-        """Trains, evaluates and exports as the module says."""
+        """Trains, evaluates and exports by the module's own schedule."""
         folder = self.folder_to_resume
         step = folder.take_up() if folder else 0
         schedule = WatchedSchedule(

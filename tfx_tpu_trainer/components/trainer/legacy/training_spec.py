@@ -23,7 +23,7 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import (
     take_up_learning_curve,
     write_learning_curve,
 )
-from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
+from tfx_tpu_trainer.components.trainer.rows import RowLimit, check_input_ends
 from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.estimator import Estimator, EvalSpec, FinalExporter, ModeKeys, TrainSpec
 from tfx_tpu_trainer.estimator.extending import (
@@ -36,7 +36,7 @@ from tfx_tpu_trainer.estimator.extending import (
 )
 
 EXPORT_FILE = "last_export.json"
-"""Which export of the first exporter is the newest, and its step: for an attempt that goes on from here."""
+"""The newest export of the first exporter, and its step, for an attempt that continues from here."""
 
 _logger = logging.getLogger(__name__)
 
@@ -187,8 +187,8 @@ class Export:
 class WatchedSchedule(EvaluationListener):
     """Runs `train_and_evaluate` and records the evaluations and the first exporter's exports.
 
-    Exports get the signature `transform_features` on their way, so that the stock Evaluator finds the
-    labels in them. The caller's estimator stays as it is: what is watched is a copy of it.
+    Exports also get the signature `transform_features`, in which the stock Evaluator finds the labels. The caller's
+    estimator stays unchanged, since a copy of it is watched.
     """
 
     def __init__(
@@ -213,8 +213,8 @@ class WatchedSchedule(EvaluationListener):
     def run(self, *listeners: v1.train.CheckpointSaverListener) -> None:
         """Trains, evaluates and exports.
 
-        Where the training had reached its last step before (in an attempt that failed after it), the
-        last checkpoint is evaluated and exported all the same.
+        If an earlier attempt reached the last step and failed after it, the last checkpoint is evaluated and exported
+        nevertheless.
         """
         train_spec, eval_spec = self._spec.train_spec, self._spec.eval_spec
         told = (*listeners, *train_spec.saving_listeners)
@@ -320,14 +320,14 @@ def _with_stall_timeout(estimator: Estimator, seconds: float | None) -> Estimato
 
 
 class LegacyFnArgs(tfx.components.FnArgs):
-    """FnArgs in every form that a TFX release has handed to trainer_fn.
+    """FnArgs in every form that a TFX release has passed to trainer_fn.
 
-    TFX 0.1x gave an object with the entries of `custom_config` among its attributes, TFX 0.2x a dict
-    whose keys were attributes too, and TFX 1.x `FnArgs`. A module may rely on any of them.
+    TFX 0.1x passed an object with the entries of `custom_config` among its attributes, TFX 0.2x a dict whose keys were
+    attributes, too, and TFX 1.x `FnArgs`. A module may rely on any of them.
     """
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for names that are no attributes.
+        # Only called for names that are not attributes.
         config = self.__dict__.get("custom_config") or {}
         if name in config:
             return config[name]
@@ -349,7 +349,7 @@ class LegacyFnArgs(tfx.components.FnArgs):
         return iter({**self.__dict__, **(self.__dict__.get("custom_config") or {})})
 
     def keys(self) -> list[str]:
-        """Lists all names, so that `**trainer_fn_args` works."""
+        """Lists all names, so `**trainer_fn_args` works."""
         return list(self)
 
     def get(self, name: str, default: Any = None) -> Any:

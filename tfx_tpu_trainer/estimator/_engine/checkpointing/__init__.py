@@ -1,1 +1,1 @@
-"""Checkpoints: written, restored, and refused with a reason."""
+"""Writes and restores checkpoints, and explains why one is rejected."""

@@ -1,7 +1,7 @@
 """Writes checkpoints in a thread while the training makes its next steps.
 
 Between two steps, a session call fetches what the saver's `SaveV2` ops read. The ops themselves run in a graph and a
-session of their own, on the CPU, fed with that copy. Readers of the folder wait for the thread.
+session of their own, on the CPU, fed with that copy. Whoever reads the folder waits for the thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PendingWrite:
         self._folder = folder
         self._write = write
         self._error: BaseException | None = None
-        # Not a daemon: a process that ends waits for it.
+        # Not a daemon, so a process that ends waits for it.
         self._thread = threading.Thread(target=self._run, name="checkpoint-write")
         _under_way[_key(folder)] = self._thread
         self._thread.start()
@@ -79,7 +79,7 @@ def _key(folder: str) -> str:
     return os.path.normpath(folder)
 
 
-# The ops of a tf.compat.v1.train.Saver. A graph with any other was changed by the program.
+# The ops of a tf.compat.v1.train.Saver. If there are others, the program has changed the graph.
 _OF_SAVERS = frozenset(
     (
         "Const",
@@ -103,7 +103,7 @@ _NOT_WRITTEN = 3
 
 # How copied values are written. A sharded saver has several SaveV2, which write parts under
 # temporary names, and a MergeV2Checkpoints, which renames them; other savers have one SaveV2. These
-# ops are imported into a graph of their own, with a placeholder for each value. Their control edges
+# ops are imported into their own graph, with a placeholder for each value. Their control edges
 # are dropped, as these may lead to any op of the model; `_WritingSession` runs the ops in order
 # instead. A Saver makes only one call, of the tensor that has the checkpoint's path:
 #   session.run(path_tensor)  ->  all SaveV2; `before_commit`; MergeV2Checkpoints; path_tensor
@@ -112,7 +112,7 @@ class CopiedState:
 
     @classmethod
     def of(cls, saver: v1.train.Saver, graph: tf.Graph) -> CopiedState | None:
-        """Makes the writing graph; `None` where a saver has ops that can't be taken out of the model."""
+        """Makes the writing graph; `None` if a saver has ops that can't be taken out of the model."""
         if saver.saver_def is None:
             return None
         save = graph.get_tensor_by_name(saver.saver_def.save_tensor_name)
@@ -150,7 +150,7 @@ class CopiedState:
         self._graph = writing
 
     def take(self, session: v1.Session) -> list[Any]:
-        """Returns a copy of the values as they are in a session now."""
+        """Returns a copy of the current values in a session."""
         copied: list[Any] = session.run(self._values)
         return copied
 
@@ -210,7 +210,7 @@ def _aligned(value: Any) -> Any:
     """Returns a value in memory that TensorFlow can read without another copy."""
     if not isinstance(value, np.ndarray) or value.nbytes < mmap.PAGESIZE:
         return value
-    # In pages of its own, which return to the system when it is freed.
+    # In separate memory pages, which return to the system when it is freed.
     copy = np.frombuffer(mmap.mmap(-1, value.nbytes), value.dtype).reshape(value.shape)
     np.copyto(copy, value)
     return copy
@@ -253,7 +253,7 @@ class PatientListener(v1.train.CheckpointSaverListener):
 # to a thread:
 #   training   before_save(100), copy | steps 101, 102, ...          | after_save(100)
 #   thread                            | SaveV2, before_commit, merge |
-# The invariants: a checkpoint has the values of one moment; one is written at a time, so that
+# The invariants: a checkpoint has the values of one moment; one is written at a time, so
 # `before_save` of the next waits for it; listeners are called in the main thread, in order, and
 # `after_save` once the checkpoint exists. Checkpoints that must exist when a call returns are
 # written in that call: the first and the last (`allowed` is entered for the others alone), and any
@@ -277,8 +277,8 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         self, listeners: Sequence[v1.train.CheckpointSaverListener]
     ) -> list[v1.train.CheckpointSaverListener]:
         """Returns the listeners that a hook is to call in place of its own."""
-        # A listener with an `after_save` of its own expects to find the checkpoint, and the model
-        # of that step. With one, the hook calls its listeners itself, and no thread writes.
+        # A listener with its own `after_save` expects to find the checkpoint, and the model of that step. If there is
+        # one, the hook calls its listeners itself, and no thread writes.
         inherited = v1.train.CheckpointSaverListener.after_save
         for listener in listeners:
             own = getattr(listener.after_save, "__func__", None) is not inherited
@@ -362,7 +362,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         session: v1.Session,
         save: Callable[[v1.Session], str | None],
     ) -> str | None:
-        """Writes a checkpoint, in a thread where that is allowed, fits into memory, and saves time."""
+        """Writes a checkpoint, in a thread if that is allowed, fits into memory, and saves time."""
         is_worth_it = self._allowed and not self._awaited and self._seconds >= WORTH_SECONDS
         copied = self._copied_state(saver, session.graph) if is_worth_it else None
         if copied is None or not self._has_room(copied):

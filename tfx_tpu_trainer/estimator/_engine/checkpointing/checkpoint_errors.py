@@ -64,13 +64,13 @@ def find_damage(path: str) -> str | None:
         path: Path of the checkpoint.
 
     Returns:
-        The error; `None` where every value can be read.
+        The error; `None` if every value can be read.
     """
     try:
         reader = v1.train.NewCheckpointReader(path)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except Exception as error:  # IndexError, RuntimeError, OpError: it depends on the damage
+    except Exception as error:  # depends on the damage: IndexError, RuntimeError, OpError
         return str(error)
     return None
 
@@ -119,8 +119,8 @@ def damaged(path: str, damage: str) -> tf.errors.DataLossError:
 
 
 def _no_checkpoint(path: str) -> str | None:
-    """Explains why there is no checkpoint at a path; `None` where there is one."""
-    # Where folders are prefixes of names, a checkpoint's prefix may pass for one.
+    """Explains why there is no checkpoint at a path; `None` if there is one."""
+    # On stores where folders are prefixes of names, a checkpoint's prefix may look like a folder.
     if tf.io.gfile.isdir(path) and not tf.io.gfile.exists(f"{path}.index"):
         return f"It is a folder: give one of its checkpoints, which are {_names(path)}"
     of_a_file = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
@@ -154,7 +154,7 @@ def _steps_and_paths(folder: str) -> list[tuple[int, str]]:
 _REASON = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Permission denied|Read-only file system"
 )
-# TensorFlow's words for a missing file that it has just written itself.
+# TensorFlow's message about a missing file that it has just written itself.
 _GONE = re.compile(r"([^\s;]+)(?:; No such file or directory| did not exist| not found)")
 _FOLDER = re.compile(r"[^\n]*; Is a directory")
 # TensorFlow's names for files that it has not yet renamed.

@@ -34,7 +34,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
     for _ in range(0 if is_odd else _LOOKS):
         try:
             path = tf.train.latest_checkpoint(model_dir)
-        # The error depends on the damage: an empty file, bytes that are no text, a folder.
+        # The error depends on the damage: an empty file, bytes that are not text, a folder.
         except (ValueError, OSError, tf.errors.OpError) as error:
             path, reason = None, f"can't be read ({str(error).splitlines()[0]})"
         if path is not None or not tf.io.gfile.exists(state):
@@ -53,14 +53,14 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 
 def unnamed_checkpoints(model_dir: str) -> str:
-    """Returns advice that names the last checkpoint of a folder without a state file; `""` where there is none."""
+    """Returns advice that names the last checkpoint of a folder without a state file; `""` if there is none."""
     paths = checkpoint_paths(model_dir)
     if not paths:
         return ""
     name = os.path.basename(paths[-1])
     return (
         f" It has {name}, but no file {_STATE_FILE!r} that names the latest checkpoint: give checkpoint_path, or write "
-        f"the file, by tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
+        f"the file, with tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
     )
 
 
@@ -76,7 +76,7 @@ def require_checkpoint(model_dir: str) -> str:
 
 
 def global_step_of(model_dir: str) -> int:
-    """Returns the global step of the latest checkpoint of a folder; 0 where there is none."""
+    """Returns the global step of the latest checkpoint of a folder; 0 if there is none."""
     path = latest_checkpoint(model_dir)
     if path is None:
         return 0
@@ -112,7 +112,7 @@ def _read(path: str, key: str) -> np.ndarray:
 
 
 def check_writable(folder: str) -> None:
-    """Makes a folder where there is none, and writes to it."""
+    """Makes a folder if there is none, and writes to it."""
     try:
         try_writing(folder)
     except tf.errors.OpError as error:

@@ -1,8 +1,8 @@
-"""Saves the input's position with each checkpoint, so that a later session resumes from there.
+"""Saves the input's position with each checkpoint, so a later session resumes from there.
 
-The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of
-a checkpoint. So checkpoints stay what every other program reads, and their size is what it was. Where
-several processes draw the input of the same steps, each saves its own part's.
+The position is in separate files: `<model_dir>/input_position/host<number>-<step>`, in the format of a checkpoint.
+So every other program can read the checkpoints, whose size does not change. If several processes draw the input of the
+same steps, each saves the position of its own part.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 DESCRIPTION = "input"
-"""The key under which a file describes its input."""
+"""The key of a file's description of its input."""
 
 READING = "reading"
-"""The key under which a file keeps how its job reads the input; see `TrainingPlan.reading`."""
+"""The key of the way in which a file's job reads the input; see `TrainingPlan.reading`."""
 
 IGNORED, REFUSED = 1, 2
 """The policies for state outside tf.data, in Python code and random ops: leave it out, or raise an error."""
@@ -157,7 +157,7 @@ def _description(iterator: tf.Tensor) -> list[Any]:
     Names differ between processes, and files may be moved.
     """
     if iterator.op.type == "OneShotIterator":
-        # Its dataset is made in a function, of which only the nodes' kinds are read.
+        # Its dataset is made in a function; only the kinds of its nodes are read.
         name = iterator.op.get_attr("dataset_factory").name
         library = v1.get_default_graph().as_graph_def().library.function
         nodes: Iterable[v1.NodeDef] = next(f.node_def for f in library if f.signature.name == name)
@@ -198,15 +198,14 @@ _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$"
 # session call (`any_process`), each writes its own position, and a second exchange holds the chief back until all are
 # done.
 class InputPosition(v1.train.SessionRunHook):
-    """Saves where the input stands with each checkpoint, and resumes from there.
+    """Saves the input's position with each checkpoint, and resumes from there.
 
-    The position is written before its checkpoint: whoever finds the checkpoint finds it, too. It is
-    that of the step saved, as rows are drawn only for steps that are made. Positions go when their
-    checkpoints do.
+    The position is written before its checkpoint, so whoever finds the checkpoint finds it, too. It is that of the
+    saved step, since rows are drawn only for steps that are made. A position is removed with its checkpoint.
 
-    What tf.data can't save (a Python generator, a queue) is told once, and the input then starts from
-    its beginning, as it does without positions. So it does where a checkpoint has no position, or one
-    that is damaged (which is set aside) or of another input.
+    An input that tf.data can't save (a Python generator, a queue) is logged once and starts from its beginning, as
+    without positions. The same happens if a checkpoint has no position, a damaged one (which is set aside), or one of
+    another input.
 
     Several processes save together: the chief's checkpoint waits for the positions of all of them.
 
@@ -258,8 +257,8 @@ class InputPosition(v1.train.SessionRunHook):
     def save(self, session: v1.Session, step: int) -> None:
         """Saves the position of a checkpoint about to be written, in all processes.
 
-        Before its first step a session, which may be made again after one that was lost, saves what it has restored:
-        its position is there.
+        Before its first step, a session (perhaps reopened after a loss) saves what it has restored, whose position
+        exists.
         """
         if self._input is not None and session is self._stands_in:
             self._others_told = True
@@ -331,10 +330,10 @@ class InputPosition(v1.train.SessionRunHook):
             return
         try:
             description = tf.train.load_checkpoint(path).get_tensor(DESCRIPTION).decode()
-            # Reads to the end before moving the iterator: a truncated file must leave the input at its beginning.
+            # Reads to the end before moving the iterator, so a truncated file leaves the input at its beginning.
             self._input.check(session, path)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-            # A reader raises other errors than a session.
+            # The errors of a reader differ from those of a session.
             self._set_aside(path, _cause(error))
             return
         if description != self._input.description:
@@ -388,7 +387,7 @@ def latest_description(model_dir: str) -> str | None:
         model_dir: Folder of the checkpoints.
 
     Returns:
-        The description, as `SavedInput` has it; `None` where there is no position that can be read.
+        The description, as `SavedInput` has it; `None` if no position can be read.
     """
     found = tf.io.gfile.glob(os.path.join(model_dir, POSITIONS_FOLDER, "host*.index"))
     paths = {int(step[1]): path for path in found if (step := re.search(r"-(\d+)\.index$", path))}
@@ -419,7 +418,7 @@ def latest_reading(model_dir: str) -> str | None:
 
 
 def remove_positions(model_dir: str) -> None:
-    """Removes the positions of a training that has come to its end.
+    """Removes the positions of a training that has ended.
 
     Args:
         model_dir: Folder of the checkpoints.

@@ -1,4 +1,4 @@
-"""Compares a graph's variables with a checkpoint's: whether they fit, and which take their values from it."""
+"""Compares a graph's variables with a checkpoint's: whether they fit, and which are restored from it."""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ _logger = tf.get_logger()
 
 # The key that only object-based checkpoints, those of a tf.train.Checkpoint, have.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# More names, as of a model whose thousands of variables were renamed, would fill the screen.
+# A model with thousands of renamed variables would fill the screen.
 _MOST_NAMES = 50
 
 
@@ -75,7 +75,7 @@ def find_misfit(path: str, wanted: Mapping[str, tf.TensorSpec]) -> Misfit | None
     dtypes = reader.get_variable_to_dtype_map()
     keys = {name: name for name in shapes}
     if _looks_names_up(wanted, shapes):
-        # As TensorFlow's saver does: by the names that the variables had.
+        # Like TensorFlow's saver, by the names that the variables had.
         by_name = tf_private.object_graph_keys(reader.get_tensor(_OBJECT_GRAPH))
         keys = {name: key for name, key in by_name.items() if key in shapes}
     saved = {name: _written(dtypes[key], shapes[key]) for name, key in keys.items()}
@@ -126,8 +126,8 @@ def _listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-# A variable that was made in parts is saved whole, under its name without the part; a part's slot
-# under a name that only TensorFlow knows.
+# A variable that was made in parts is saved whole, under its name without the part; a part's slot is saved under a name
+# that only TensorFlow knows.
 _OF_A_PART = re.compile(r"/part_\d+(/|$)")
 
 
@@ -144,7 +144,7 @@ def restored_by_default() -> dict[str, tf.TensorSpec]:
 
 
 def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSpec]:
-    """Returns what a saver restores, by its ops, since it may look a variable up under any name."""
+    """Returns the values that a saver restores, read from its ops: it may look a variable up under any name."""
     specs = {}
     for op in upstream([graph.get_operation_by_name(saver.saver_def.restore_op_name)]):
         if op.type == "RestoreV2":
@@ -156,7 +156,7 @@ def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSp
 
 
 def _shape_of_variable_given(tensor: tf.Tensor) -> tf.TensorShape:
-    """Returns the shape of the variable that a restored tensor is assigned to unchanged."""
+    """Returns the shape of the variable to which a restored tensor is assigned unchanged."""
     for consumer in tensor.consumers():
         if consumer.type == "Identity":
             return _shape_of_variable_given(consumer.outputs[0])
@@ -178,23 +178,23 @@ _SHOWN = 5
 
 @dataclasses.dataclass(frozen=True)
 class RestoredVariables:
-    """What a model takes from one checkpoint."""
+    """The variables that a model restores from one checkpoint."""
 
     # The checkpoint.
     path: str
-    # How many variables take their first value from it.
+    # The number of variables whose initial value comes from it.
     taken: int
-    # The model's variables that take none from any checkpoint.
+    # The model's variables that no checkpoint initializes.
     left_in_model: tuple[str, ...]
-    # How many variables the model has.
+    # The number of the model's variables.
     of_model: int
-    # The checkpoint's variables that nothing takes.
+    # The checkpoint's variables that nothing reads.
     left_in_checkpoint: tuple[str, ...]
-    # How many variables of a model the checkpoint has.
+    # The number of a model's variables in the checkpoint.
     of_checkpoint: int
 
     def __str__(self) -> str:
-        """Describes in a line how many variables are taken, and which are left."""
+        """Describes in a line how many variables are restored, and which are left."""
         line = f"Variables initialized from the checkpoint {self.path}: {self.taken}."
         if self.left_in_model:
             line += (
@@ -210,7 +210,7 @@ class RestoredVariables:
 
 
 def log_restored_variables() -> None:
-    """Logs a line for each checkpoint that gives the default graph's variables values, unless all match."""
+    """Logs a line for each checkpoint that initializes variables of the default graph, unless all match."""
     for each in find_restored_variables():
         if each.left_in_model:
             _logger.warning("%s", each)
@@ -219,9 +219,9 @@ def log_restored_variables() -> None:
 
 
 def find_restored_variables() -> list[RestoredVariables]:
-    """Finds what the default graph's variables take from checkpoints, the training's own left out."""
-    # The initializers are read, whoever has set them: `warm_start_from`, or
-    # `tf.compat.v1.train.init_from_checkpoint` in a model_fn or a scaffold_fn.
+    """Finds what the default graph's variables read from checkpoints, except the training's own variables."""
+    # Reads the initializers, whether `warm_start_from` has set them or `tf.compat.v1.train.init_from_checkpoint` in a
+    # model_fn or a scaffold_fn.
     taken_from: dict[str, set[str]] = {}
     variables: dict[str, bool] = {}
     for variable in v1.global_variables():
@@ -274,7 +274,7 @@ def _text(value: object) -> str:
 
 
 def _of_models(names: Iterable[str], owners: Collection[str]) -> list[str]:
-    """Returns the names that are no optimizer's slots."""
+    """Returns the names that are not an optimizer's slots."""
     # `dense/kernel/Adam` is a slot: cut at a slash, its name begins with the owner `dense/kernel`.
     owners = set(owners)
 

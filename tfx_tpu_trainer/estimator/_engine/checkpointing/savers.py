@@ -29,7 +29,7 @@ v1 = tf.compat.v1
 
 
 CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
-"""What a Scaffold accepts as a saver besides a tf.compat.v1.train.Saver."""
+"""A saver that a Scaffold accepts in addition to a tf.compat.v1.train.Saver."""
 
 
 def fitted_scaffold(
@@ -109,7 +109,7 @@ def choose_saver_hooks(
     listeners: Sequence[v1.train.CheckpointSaverListener],
     in_thread: bool,
 ) -> list[v1.train.CheckpointSaverHook]:
-    """Returns the hooks that save: those of the caller and the model, or else a new one."""
+    """Returns the hooks that save: the caller's and the model's, or else a new one."""
     save_secs, save_steps = settings.save_checkpoints_secs, settings.save_checkpoints_steps
     saving = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
     if saving:
@@ -198,11 +198,10 @@ class GrowingTimer:
 class FiniteSaverHook(v1.train.CheckpointSaverHook):
     """A CheckpointSaverHook that skips a step whose loss is NaN.
 
-    The saver runs before the hook that stops at a NaN; without this, the last checkpoint could be the
-    one that no training must resume from.
+    The saver runs before the hook that stops at a NaN; without this class, the last checkpoint could contain the NaN.
 
-    The first checkpoint of a session and the last one are written while the training waits. Those in between may be
-    written by a thread, from a copy; whoever must hear of them at once keeps them from it (see `AsyncSaves`).
+    The first checkpoint of a session and the last one are written while the training waits. A thread may write those in
+    between, from a copy, unless a listener needs them at once (see `AsyncSaves`).
     """
 
     def __init__(
@@ -384,13 +383,13 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
     Callers get copies, which cost a tenth of a conversion and are independent of each other.
     """
     if graph in _CONVERTED_ONCE:
-        # An outer block does it.
+        # An outer block caches already.
         yield
         return
     convert, known = graph.as_graph_def, dict[object, v1.GraphDef]()
 
     def as_graph_def(*args: Any, use_pybind11_proto: bool = False, **kwargs: Any) -> v1.GraphDef:
-        # Both of TensorFlow's implementations give the same message; a saver asks for the newer one.
+        # Both of TensorFlow's implementations give the same message; a saver uses the newer one.
         way = {"use_pybind11_proto": True} if use_pybind11_proto else {}
         key = graph.version, args, tuple(sorted(kwargs.items()))
         if key not in known:
@@ -409,7 +408,7 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
         _CONVERTED_ONCE.remove(graph)
         del graph.as_graph_def
         if not isinstance(convert, types.MethodType):
-            # A place has its own method, as for one replica's graph.
+            # Restores a place's own method, as for one replica's graph.
             graph.as_graph_def = convert
 
 

@@ -42,7 +42,7 @@ Read = Callable[[int], str]
 
 
 def give_seed_of_replica(node: v1.NodeDef, replica: int) -> None:
-    """Gives each replica's copy of a seeded random op a seed of its own, the same in each run."""
+    """Gives each replica's copy of a seeded random op its own seed, the same in each run."""
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
         node.attr["seed2"].i += replica * _SEED_STRIDE
     elif _SEED in node.attr:
@@ -73,7 +73,7 @@ def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int
                     f"{rows}; name it once."
                 )
         return tuple(source for source, target in rows if target == replica)
-    # The order within a group counts: in an AllToAll it decides who gets which piece.
+    # The order within a group counts: in an AllToAll it decides which replica gets which piece.
     for group in rows:
         if replica in group:
             return tuple(group)
@@ -103,9 +103,9 @@ def replica_number(name: str, replica: int) -> v1.NodeDef:
 # is an op that reads the tensors of several of them. `senders` are the replicas that the op's
 # groups name, `replicas` those in this graph; `read(r)` is the reference to replica r's tensor:
 #   CrossReplicaSum, groups [[0, 1]], on replica 1   ->  AddN(read(0), read(1))
-#   CollectivePermute [[0, 1]], on replica 0         ->  zeros: nobody sends to it
+#   CollectivePermute [[0, 1]], on replica 0         ->  zeros: no replica sends to it
 #   AllToAll of two pieces, on replica 1             ->  Concat(second half of read(0), of read(1))
-# Where a sender is not in the graph (the short last batch runs on one replica alone), a sum adds up
+# If a sender is not in the graph (the short last batch runs on one replica alone), a sum adds up
 # the replicas that are, since all get the same result; any other op fails when it runs, with the
 # reason. The last node returned has the name `name` and the result.
 def exchange(

@@ -29,8 +29,7 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
 
 v1 = tf.compat.v1
 
-# From this number of control inputs on, one node that waits for them saves edges, where several ops
-# wait for the same.
+# From this number of control inputs on, a node that waits for them saves edges if several ops wait for the same ones.
 _MANY_CONTROLS = 4
 
 
@@ -58,7 +57,7 @@ class ReplicaCopier(Protocol):
 
 
 # `copy` makes all replicas, in one graph where they read each other: a `CrossReplicaSum` becomes a
-# plain sum over the copies of its group, the other exchanges likewise (`cross_replica_ops`), a call
+# plain sum over the copies of its group, the other exchanges in the same way (`cross_replica_ops`), a call
 # of a function with an exchange inside one call of all replicas, and `XlaReplicaId` the replica's
 # number. Variables are changed by the first replica: moving averages are the first one's, and the
 # others wait for its changes. `copy_replica` makes one replica, for a runtime that runs the others
@@ -97,13 +96,13 @@ class GraphCopier:
         left_out: Collection[str] = (),
         name: str = "replica",
     ) -> list[Any]:
-        """Copies nodes, and the ops that they need, for one replica; exchanges stay as they are."""
+        """Copies nodes, and the ops that they need, for one replica; exchanges stay unchanged."""
         job = _CopyJob(self, {replica: replaced}, alone=True, kept=True, left_out=left_out)
         return self._made(job, [Fetch(replica, node) for node in nodes], name)
 
     def _made(self, job: _CopyJob, fetches: Sequence[Fetch], name: str) -> list[Any]:
         """Adds a job's copies to the default graph and returns those that were fetched."""
-        # A fetch that is replaced is in a graph already: the import has no node to return for it.
+        # A fetch that is replaced is in a graph already, so the import returns no node for it.
         standing = [job.standing_for(fetch) for fetch in fetches]
         names = [
             job.request(fetch.replica, fetch.node)
@@ -145,7 +144,7 @@ class GraphCopier:
         return self._order[op.name]
 
     def node_def(self, op: tf.Operation) -> v1.NodeDef:
-        """Returns an operation's definition, which TensorFlow makes anew each time it is read."""
+        """Returns an operation's definition, which TensorFlow copies each time it is read."""
         if op.name not in self._node_defs:
             self._node_defs[op.name] = op.node_def
         return self._node_defs[op.name]
@@ -198,7 +197,7 @@ class _CopyJob:
         self.input_map: dict[str, tf.Tensor] = {}
 
     def standing_for(self, fetch: Fetch) -> tf.Tensor | None:
-        """Returns the tensor that replaces a fetch, or `None` where the fetch is to be copied."""
+        """Returns the tensor that replaces a fetch, or `None` if the fetch is to be copied."""
         if isinstance(fetch.node, tf.Operation):
             return None
         if fetch.node.name in self._replaced[fetch.replica]:
@@ -274,7 +273,7 @@ class _CopyJob:
             and not self._alone
             and cross_replica_ops.same_on_all(self._node_def(op))
         ):
-            # One sum for the group: one for each replica would add up the same again.
+            # One sum for the group: one for each replica would compute the same again.
             replicas = self._senders(op, replica)
         elif self._is_joint(op):
             replicas = self._joint_replicas(replica)

@@ -66,7 +66,7 @@ class Scope:
         self._outer = outer
 
     def value(self, reference: str) -> np.ndarray | None:
-        """Returns the value of a reference; `None` where it isn't known."""
+        """Returns the value of a reference, or `None` if it isn't known."""
         name, *output = reference.split(":")
         if name in self._arguments:
             self.asked_outside = True
@@ -189,13 +189,13 @@ class ReplicatedFunctions:
     def join(
         self, node: v1.NodeDef, name: str, replicas: Sequence[int], scope: Scope | None = None
     ) -> v1.NodeDef:
-        """Returns one call for some replicas, without its inputs."""
+        """Returns one call for several replicas, without its inputs."""
         scope = scope or self.scope
         given = given_to_functions(node, scope)
         joint = v1.NodeDef(name=name, op=node.op)
         for key, attr in node.attr.items():
-            # Positions among one replica's inputs do not fit the joint ones. Without them a call
-            # counts as changing all its variables, which may add to the order, never remove from it.
+            # Positions among one replica's inputs do not fit the joint ones. Without them a call counts as changing all
+            # its variables, which may add dependencies but never removes one.
             if key not in ("_class", "_read_only_resource_inputs"):
                 joint.attr[key].CopyFrom(attr)
         for key in _LISTS:
@@ -217,7 +217,7 @@ class ReplicatedFunctions:
         if node.op not in _CALLS:
             raise ValueError(
                 f"{node.name} ({node.op}) calls a function in which an op reads other TPU cores or "
-                "asks for the core's number (tpu.cross_replica_sum, xla.replica_id and the like). "
+                "reads the core's number (such as tpu.cross_replica_sum or xla.replica_id). "
                 "On emulated cores, these ops may be used only in a condition, a loop or a "
                 "tf.function."
             )
@@ -387,7 +387,7 @@ class _Body:
         return call
 
     def _senders(self, node: v1.NodeDef, replica: int, *, present: bool = True) -> tuple[int, ...]:
-        """Returns the replicas that an exchange reads for one of them; where `present`, only this call's."""
+        """Returns the replicas that an exchange reads for one of them; with `present`, only this call's."""
         found = cross_replica_ops.senders(node, self._constant(node, node.input[1]), replica)
         return tuple(each for each in found if each in self._replicas) if present else found
 

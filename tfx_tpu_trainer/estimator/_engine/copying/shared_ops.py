@@ -17,7 +17,7 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import calls_fun
 v1 = tf.compat.v1
 
 _CONSTANT = "Const"
-# TensorFlow counts a read as stateful, but the state is the variable's.
+# TensorFlow counts a read as stateful, but the state belongs to the variable.
 _READ = "ReadVariableOp"
 # Constants above this size are not compared: that would cost more than it saves.
 _MOST_BYTES_COMPARED = 1024
@@ -30,8 +30,8 @@ _GATES = "_grad/tuple/"
 #   loss = cross_entropy(x @ w) + 1e-4 * l2_loss(w)
 # the product differs from replica to replica; l2_loss(w), its gradient and the learning rate do
 # not.
-# The idea: an op is the same on all replicas if neither it nor anything that it needs is a
-# replica's own (`_is_own`): its rows, other replicas' values, its number, random numbers. An op that
+# The idea: an op is the same on all replicas if neither it nor anything that it needs belongs
+# to one replica (`_is_own`): its rows, other replicas' values, its number, random numbers. An op that
 # may have an effect is a replica's own as well, since the effect must not happen less often, and so
 # is a call of functions, whose bodies are not read. Reading a variable has no effect, and the first
 # replica changes variables for all.
@@ -79,7 +79,7 @@ class SharedOps:
         return self._same[op.name]
 
     def constant_like(self, op: tf.Operation) -> tf.Operation:
-        """Returns the constant that replaces one: the first of its equals that was asked for."""
+        """Returns the constant that replaces one: the first requested of its equals."""
         if op.type != _CONSTANT or op.control_inputs:
             return op
         if op.name not in self._likes:
@@ -100,7 +100,7 @@ class SharedOps:
     def behind_gates(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the gradient that a gate lets through once all gradients of the same op exist."""
         # Optimizers of `tf.compat.v1` have `tf.gradients` make a gate of two nodes or more for each
-        # op. A reader that skips it takes over its control inputs (`waits_for`): without them a
+        # op. A reader that skips it needs its control inputs (`waits_for`): without them a
         # step computes more gradients at a time, and ResNet-50 needs 7 % more memory.
         while self._others_before(tensor.op) is not None:
             tensor = tensor.op.inputs[0]
@@ -116,7 +116,7 @@ class SharedOps:
         return list(waits)
 
     def _others_before(self, op: tf.Operation) -> list[tf.Operation] | None:
-        """Returns what a gate waits for besides the gradient that it lets through; `None` for other ops."""
+        """Returns what a gate waits for in addition to the gradient that it lets through; `None` for other ops."""
         if op.type != "Identity" or _GATES not in op.name or op.outputs[0].name in self._differing:
             return None
         if op.name not in self._gates:
@@ -129,7 +129,7 @@ class SharedOps:
         return self._gates[op.name]
 
     def _is_own(self, op: tf.Operation) -> bool:
-        """Returns whether an op differs between replicas whatever its inputs are."""
+        """Returns whether an op differs between replicas even with equal inputs."""
         if op.type in EXCHANGES or op.type == REPLICA_NUMBER:
             return True
         if any(tensor.name in self._differing for tensor in op.outputs):

@@ -48,8 +48,8 @@ def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[b
     # A function runs the reads and writes of a variable in the order of its nodes; a session's
     # graph runs a node as soon as its inputs exist. So in a session, a read that was made after the
     # train_op, but does not wait for it, gives the value before the step. The same holds in a
-    # function if, of the nodes that could come next, those that change a variable come last; else
-    # the order is the model's.
+    # function if, among the nodes that could come next, those that change a variable come last; else
+    # the nodes keep the model's order.
     # Kahn's algorithm with a heap: (False, number) comes before (True, number). The nodes
     # [w.assign(0), w.read()], neither of which waits for the other, become [w.read(), w.assign(0)].
     waiting = [len(set(before)) for before in sources]
@@ -71,11 +71,10 @@ def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[b
 
 
 def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> list[v1.NodeDef]:
-    """Makes changes of a variable wait for the reads of it in conditionals and calls before them."""
-    # TensorFlow makes a change wait for a conditional that reads the variable. But a conditional is
-    # inlined when it runs: then only a wait for its results waits for the reads in it.
-    # `changed` has handles; other names in common only add a wait. Each wait is for an earlier
-    # node, so the nodes can still run in this order.
+    """Makes each change of a variable wait for earlier reads in conditionals and calls."""
+    # TensorFlow makes a change wait for a conditional that reads the variable. But conditionals are inlined when they
+    # run, and then only a wait for their results covers the reads in them. `changed` has handles; a name that matches
+    # by chance only adds a wait. Each wait is for an earlier node, so the nodes can still run in this order.
     changed = {name for node, does in zip(nodes, changes) if does for name in node.input}
     reads: dict[str, list[str]] = {}
     result = []

@@ -1,1 +1,1 @@
-"""From a template to metrics."""
+"""Evaluates a template: runs its batches and computes its metrics."""

@@ -20,19 +20,18 @@ _logger = tf.get_logger()
 MOST_BYTES = 64 << 20
 """Bytes of rows to buffer before the slices are measured on them."""
 
-# Larger updates are no faster, and need more memory than those of a batch.
+# Larger updates are not faster, and need more memory than those of a batch.
 _ROWS_OF_UPDATE, _BYTES_OF_UPDATE = 2048, 1 << 20
 _ROWS_OF_PROBE = 256
 
 _NODE = re.compile(r"\s*\[\[\{\{node (\S+)\}\}\]\]")
 
 
-# A batch may have few rows of a slice, so metrics are updated with the rows of many batches at
-# once. Whether that gives the same result is tried on the first rows; metrics for which it matters
-# which rows share an update (a mean of the batches' means) are updated batch by batch, as those of
-# the whole are.
+# A batch may have few rows of a slice, so metrics are updated with the rows of many batches at once. The first rows
+# show whether that gives the same result; metrics for which it matters which rows share an update (a mean of the
+# batches' means) are updated batch by batch, like those of the whole.
 class BufferedSlices:
-    """Measures slices on rows that come batch by batch."""
+    """Measures slices on rows that arrive batch by batch."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class BufferedSlices:
         self._bytes = 0
 
     def add(self, before: np.int64, members: np.ndarray, *tensors: np.ndarray) -> np.int64:
-        """Takes a batch."""
+        """Adds a batch."""
         for tensor, message in zip(tensors, self._not_rows):
             if tensor.shape[:1] != members.shape[:1]:
                 raise ValueError(message)
@@ -88,7 +87,7 @@ class BufferedSlices:
         return self._values
 
     def _forget_counted(self) -> None:
-        """Counts the buffered rows into the states."""
+        """Updates the states with the buffered rows."""
         rows = _Rows(self._batches, self._members)
         self._states = self._of_each(rows, self._metrics.state)
         self._counted = self._counted + rows.counts()
@@ -97,8 +96,8 @@ class BufferedSlices:
     def _of_each(
         self, rows: _Rows, result: Callable[[], list[np.ndarray]]
     ) -> list[list[np.ndarray]]:
-        """Returns a result of the metrics, their state or values, after the rows of each slice."""
-        # Tried with each call until there are enough rows: an evaluation may begin with one.
+        """Returns a result of the metrics, their state or values, for the rows of each slice."""
+        # Tried in each call until there are enough rows: the first batch of an evaluation may have only one.
         if self._in_any_groups is None:
             self._in_any_groups = self._may_group(rows)
         results = []
@@ -110,7 +109,7 @@ class BufferedSlices:
                     self._metrics.update(part)
                 results.append(result())
             except tf.errors.OpError as error:
-                # TensorFlow would take a node that the message names for one of its own graph.
+                # TensorFlow would look up a node that the message names in its own graph.
                 message = _NODE.sub(r" (at \1)", without_preamble(error.message))
                 raise ValueError(
                     f"metric_fn fails on the rows of slice {name!r}: {message}"
@@ -118,7 +117,7 @@ class BufferedSlices:
         return results
 
     def _may_group(self, rows: _Rows) -> bool | None:
-        """Returns whether any rows may share an update; `None` where there are too few rows to try."""
+        """Returns whether any rows may share an update; `None` if there are too few rows to try."""
         together = rows.some(_ROWS_OF_PROBE)
         number = len(together[0]) if together else 0
         if number < 2:
@@ -226,7 +225,7 @@ def _bytes_of(values: np.ndarray) -> int:
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether two arrays are equal but for the order in which sums were added up."""
+    """Returns whether two arrays are equal except for the order in which sums were added up."""
     if one.shape != other.shape:
         return False
     if one.dtype.kind in "fc":

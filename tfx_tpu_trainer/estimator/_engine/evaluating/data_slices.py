@@ -56,13 +56,13 @@ def slice_membership(features: Mapping[str, Feature], slices: Sequence[Slice]) -
     Returns:
         int32 [rows, slices]: 1 where the row is in the slice, else 0. TPUs take numbers, not strings.
     """
-    # In a few large ops: a graph with several ops for each of many slices would take long to build.
+    # A few large ops: with several ops for each of many slices, the graph would take long to build.
     conditions = _Conditions(features, slices)
     membership = conditions.all_hold([one.conditions for one in slices])
     for index, one in enumerate(slices):
         if one.excluded:
             outside = tf.logical_not(tf.reduce_any(conditions.all_hold(one.excluded), axis=1))
-            # True in all columns but the slice's own, which alone loses rows.
+            # True in all columns except the slice's own, the only one that loses rows.
             this = tf.one_hot(index, len(slices), on_value=False, off_value=True, dtype=tf.bool)
             membership = tf.logical_and(membership, tf.logical_or(outside[:, tf.newaxis], this))
     membership = tf.cast(membership, tf.int32)
@@ -83,7 +83,7 @@ class _Conditions:
         self._places: dict[Condition, int] = {}
         columns = []
         for name, values in by_feature.items():
-            # Any value at all comes first.
+            # The condition on any value comes first.
             asked = sorted(values, key=lambda value: value is not None)
             for value in asked:
                 self._places[name, value] = len(self._places)
@@ -93,7 +93,7 @@ class _Conditions:
     def all_hold(self, groups: Sequence[Sequence[Condition]]) -> tf.Tensor:
         """Returns bool [rows, groups]: whether all of the group's conditions hold for the row."""
         longest = max(map(len, groups))
-        # Shorter groups repeat their last condition, so that one gather serves all: [[a, b], [c]]
+        # Shorter groups repeat their last condition, so one gather serves all: [[a, b], [c]]
         # are the places [[0, 1], [2, 2]].
         places = [
             [self._places[group[min(i, len(group) - 1)]] for i in range(longest)]
@@ -172,9 +172,9 @@ def slice_eval_metrics(
     """Makes eval_metrics that measure the whole and slices in one pass over the data.
 
     The function is called once for all rows, as without slices, and once more in a separate graph, which measures one
-    slice after the other on buffered rows. Where it needs the model's graph, or the session runs in another process, it
-    is called once for each slice, on empty tensors for batches without a row of it; means of `tf.compat.v1.metrics` and
-    Keras metrics accept those.
+    slice after the other on buffered rows. If it needs the model's graph, or the session runs in another process, it is
+    called once for each slice, with empty tensors for batches without a row of the slice; means of
+    `tf.compat.v1.metrics` and Keras metrics accept those.
 
     Args:
         metric_fn: The model's function: returns metric name -> metric.
@@ -268,7 +268,7 @@ class _SlicedMetrics:
             most_bytes=self._most_bytes,
         )
         with v1.variable_scope("slices"):
-            # Reset when an evaluation begins, by its initialization, which empties the buffer.
+            # The evaluation's initialization resets it, which empties the buffer.
             batches = metric_ops.local_count("batches")
         inputs = [batches.read_value(), membership, *given]
         buffered = starting_over(buffered_slices.add, inputs, tf.int64)
@@ -279,7 +279,7 @@ class _SlicedMetrics:
         for value, shape in zip(found, shapes * number):
             value.set_shape(shape)
         for start in range(0, len(found), len(dtypes)):
-            # All share one update op, which a session call runs once.
+            # All share one update op, which runs once in a session call.
             count, *values = found[start : start + len(dtypes)]
             of_slice = tf.nest.pack_sequence_as(isolated.metrics, values)
             yield {

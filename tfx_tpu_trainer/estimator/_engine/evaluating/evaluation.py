@@ -83,7 +83,7 @@ class RowsReadHook(LoopEndHook):
             self.look(int(batches), int(rows), now - self._started)
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
-        """Receives the batches and rows read so far, and in how many seconds."""
+        """Receives the batches and rows read so far, and the seconds since the start."""
 
 
 class SayRowsRead(RowsReadHook):
@@ -151,12 +151,12 @@ class EvalResult:
     """The result of an evaluation.
 
     Attributes:
-        metrics: Name -> NumPy value, as `evaluate()` returns it: the model's metrics, `global_step` and `loss`. Of a
-            template that runs as it is, `loss` is the mean of the batch losses, each batch weighing the same, as in the
-            original; of replicas it is `loss_by_rows`.
+        metrics: Name -> NumPy value, as `evaluate()` returns it: the model's metrics, `global_step` and `loss`. For a
+            template that runs unchanged, `loss` is the mean of the batch losses with equal weights, as in the original;
+            for replicas it is `loss_by_rows`.
         loss_by_rows: The mean of the batch losses, weighted by their rows: exact for losses that are means over rows.
             NaN where batches have no rows.
-        num_examples: Rows evaluated; `None` where the features have no axis to count.
+        num_examples: Rows evaluated; `None` if the features have no axis to count.
         global_step: Global step of the variables.
         checkpoint_path: The checkpoint; `None` for freshly initialized variables.
         seconds: Wall time of the session, without building the graph.
@@ -173,7 +173,7 @@ class EvalResult:
 
     @property
     def losses(self) -> dict[str, float]:
-        """The `loss` of `evaluate()`, and `loss_by_rows` where there are rows."""
+        """Returns the `loss` of `evaluate()`, and `loss_by_rows` if there are rows."""
         if LOSS not in self.metrics:
             return {}
         losses = {LOSS: float(self.metrics[LOSS])}

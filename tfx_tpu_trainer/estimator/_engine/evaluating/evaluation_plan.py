@@ -45,20 +45,20 @@ class EvaluationPlan:
     template: ModelTemplate
     # What a session call runs: a batch, or all of them.
     update_op: Any
-    # Metric name -> final value, to be read at the end; nested structures may be.
+    # Metric name -> final value, perhaps a nested structure, to be read at the end.
     values: Mapping[str, Any]
     # Counted in addition to the metrics.
     sums: EvaluationSums
     # Stops the session after the last batch.
     stop_hook: v1.train.SessionRunHook
-    # Makes a loop of batches, given whether the session's master is this process; `None` where
-    # `update_op` runs many, or where hooks must see every call.
+    # Makes a loop of batches, given whether the session's master is this process; `None` if
+    # `update_op` runs many, or if hooks must see every call.
     make_loop: Callable[[bool], EvaluationLoop] | None = None
     # Placeholder, which may be left unfed, of the float64 seconds after which a call of `update_op`
-    # returns; `None` where a call is one batch.
+    # returns; `None` if a call is one batch.
     seconds_per_call: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
-    # Where it runs, in words.
+    # Where it runs, for log lines.
     ran_on: str = "this host"
 
 
@@ -172,7 +172,7 @@ class EvaluationSums:
         return tf.cast(self.values["loss_times_rows"] / self.values["rows"], dtype)
 
     def add(self, *, loss: tf.Tensor, rows: tf.Tensor | None) -> list[Any]:
-        """Counts a batch; waits for the loss, so that a run at the end of the input counts nothing."""
+        """Counts a batch; waits for the loss, so a run at the end of the input counts nothing."""
         weight = tf.cast(0 if rows is None else rows, tf.float64)
         addends = {
             "batches": tf.constant(1.0, tf.float64),

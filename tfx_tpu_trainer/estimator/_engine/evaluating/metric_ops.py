@@ -31,12 +31,12 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
         return metric[0], metric[1]
     raise TypeError(
         f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {metric!r} "
-        f"for key: {name}. tf.compat.v1.metrics functions give such a pair."
+        f"for key: {name}. tf.compat.v1.metrics functions return this pair."
     )
 
 
 def checked_pair(name: str, metric: Any) -> tuple[Any, Any]:
-    """Returns a metric's value and update op, and refuses parts that a session can't run."""
+    """Returns a metric's value and update op, and rejects parts that a session can't run."""
     pair = value_and_update(name, metric)
     for part in tf.nest.flatten(pair):
         if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
@@ -86,7 +86,7 @@ class NotIsolatedError(Exception):
 
 # How one graph measures many parts of the data. The problem: a metric_fn called once for each of
 # 100 slices makes a graph of 100 times its ops, whose updates have few rows each, or none. The
-# idea: it is called once, in a graph of its own that is fed with NumPy arrays, and the state of each
+# idea: it is called once, in a separate graph that is fed with NumPy arrays, and the state of each
 # slice is read from its variables and written back:
 #   start(state of slice 1), update(rows of slice 1), state()  ->  the new state of slice 1
 # The invariant, checked op by op: the variables hold all state. So there are only local variables,
@@ -158,7 +158,7 @@ class IsolatedMetrics:
             self._session.load(*state)
 
     def update(self, rows: Sequence[np.ndarray]) -> None:
-        """Counts rows."""
+        """Updates the state with rows."""
         self._session.update(*rows)
 
     def state(self) -> State:
@@ -171,7 +171,7 @@ class IsolatedMetrics:
 
     @property
     def _session(self) -> _Calls:
-        # Opened for the first row: some graphs are built but never run.
+        # Opened for the first row, since some graphs are built but never run.
         if self._calls is None:
             self._calls = _Calls(
                 self._graph,

@@ -31,14 +31,14 @@ MetricFn = Callable[..., Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowSample:
-    """Rows of an evaluation, each as likely to be among them as any other.
+    """Rows of an evaluation, all sampled with the same probability.
 
     Attributes:
         columns: Name of a tensor of eval_metrics -> its values, with rows on axis 0. Tensors of a list have the names
             of metric_fn's arguments.
         seen: How many rows the evaluation had.
-        deviations: Returns metric name -> its deviations from the mean in evaluations on as many other rows, one of
-            each replicate; see `RowSampler.taken`.
+        deviations: Returns metric name -> its deviations from the mean in evaluations on equally many other rows, one
+            for each replicate; see `RowSampler.taken`.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -47,7 +47,7 @@ class RowSample:
 
 
 # How rows are sampled. Each row gets a random key, and the rows with the smallest keys are kept: so
-# every row is as likely as any other to be kept, however many will come. The invariant is that the
+# every row is as likely as any other to be kept, for any number of rows. The invariant is that the
 # n-th row of an evaluation always gets the n-th number of the generator, as `random(3)` and
 # `random(2)` give the numbers of `random(5)`: so keys are drawn for all rows of a batch, before any
 # is left out.
@@ -55,15 +55,14 @@ class RowSampler:
     """Samples the rows that a metric_fn receives.
 
     Which rows are kept depends only on their positions in the evaluation: two models that are
-    evaluated on the same rows, in whatever batches, are sampled at the same rows.
+    evaluated on the same rows, in any batches, are sampled at the same rows.
     """
 
     def __init__(self, *, most_rows: int = MOST_ROWS) -> None:
         """Starts without rows.
 
         Args:
-            most_rows: How many rows to keep. Defaults to 20,000; fewer where rows are wide, to keep
-                at most 32 MB.
+            most_rows: The most rows to keep. Defaults to 20,000; fewer if rows are wide, to keep at most 32 MB.
         """
         self._most_rows = most_rows
         self._metric_fn: MetricFn | None = None
@@ -95,8 +94,8 @@ class RowSampler:
         The sample's deviations are those of 100 replicates of the m out of n bootstrap (Bickel, Götze and
         van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
         evaluation's number of rows. Replicates of two models that were sampled at the same rows have the
-        same rows, so that their differences are those of a paired bootstrap. Only scalar metrics have
-        deviations, and none where metric_fn needs the model's graph.
+        same rows, so their differences are those of a paired bootstrap. Only scalar metrics have
+        deviations, and only if metric_fn works without the model's graph.
         """
         if self._gave_up or self._columns is None or not self._seen or self._metric_fn is None:
             return None
@@ -108,14 +107,14 @@ class RowSampler:
         return RowSample(columns=columns, seen=seen, deviations=functools.cache(find))
 
     def describe(self, metric_fn: MetricFn, tensors: Any, names: Sequence[str]) -> None:
-        """Notes the metric_fn that receives the rows, and the form in which it does."""
+        """Records the metric_fn that receives the rows, and the form in which it does."""
         self._metric_fn, self._names = metric_fn, names
         self._specs = tf.nest.map_structure(
             lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), tensors
         )
 
     def add(self, before: np.int64, *tensors: np.ndarray) -> np.int64:
-        """Takes a batch; `before` and the result count the evaluation's batches, from 0."""
+        """Adds a batch; `before` and the result count the evaluation's batches, from 0."""
         if before == 0:
             self._start()
         after = np.int64(before + 1)
@@ -182,7 +181,7 @@ class _SampledMetricFn:
         metric_ops.add_metric_variables(metrics[name])
         value, update = metric_ops.value_and_update(name, metrics[name])
         with v1.variable_scope("sampled_rows"):
-            # Reset when an evaluation begins, by its initialization, which restarts the sampler.
+            # The evaluation's initialization resets it, which restarts the sampler.
             batches = metric_ops.local_count("batches")
         inputs = [batches.read_value(), *given]
         sampled = starting_over(self._sampler.add, inputs, tf.int64)
@@ -207,7 +206,7 @@ class _SampledMetricFn:
 
 
 def unsampled(metric_fn: MetricFn) -> MetricFn:
-    """Returns the metric_fn that a sampler has wrapped; any other is returned as it is."""
+    """Returns the metric_fn that a sampler has wrapped; any other is returned unchanged."""
     return metric_fn.metric_fn if isinstance(metric_fn, _SampledMetricFn) else metric_fn
 
 

@@ -1,1 +1,1 @@
-"""From what input_fn returns to the rows of a step."""
+"""Turns the result of an input_fn into the rows of a step."""

@@ -4,7 +4,7 @@ Batches of rows of arrays are cut out of the arrays whole. `from_tensor_slices(a
 each row of each array, and copies all of them into a batch: for small rows that takes longer than a step of a small
 model, and several times as long as copying a batch at once.
 
-tf.data's tuning is switched off where it gains nothing, because its thread can delay the end of a session by a minute:
+tf.data's tuning is switched off if it gains nothing, because its thread can delay the end of a session by a minute:
 TensorFlow wakes the thread before it sets the flag that the thread checks, so the thread can miss the end of its
 iterator and sleep on. With tuning off, `map(function)` without `num_parallel_calls` no longer runs on several threads
 where the function keeps no state (tf.data's option `map_parallelization`, on by default), which makes training half as
@@ -43,11 +43,11 @@ def options_of(dataset: tf.data.Dataset) -> tf.data.Options:
 
 
 def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.data.Dataset:
-    """Replaces some of a dataset's ops, and with them all that read their results."""
+    """Replaces some of a dataset's ops, and all ops that read their results."""
     if not edits:
         return dataset
     graph = v1.get_default_graph()
-    # The program may use the dataset elsewhere, so its ops are kept: an edited op is made anew, and
+    # The program may use the dataset elsewhere, so its ops are kept: an edited op is a new one, and
     # so is each op after it. In the order in which ops were made, inputs come first.
     made: dict[str, tf.Tensor] = {}
     for op in ops_of(dataset):
@@ -98,7 +98,7 @@ def _cut_out(batch: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
     length = rows.inputs[0].shape.as_list()[0]
     whole = length // size
     spec = {name: batch.get_attr(name) for name in ("output_types", "output_shapes")}
-    with tf.device("/device:CPU:0"):  # As datasets are: an accelerator would copy the arrays.
+    with tf.device("/device:CPU:0"):  # An accelerator would copy the arrays.
         # 10 rows in batches of 4 are two batches as an array [2, 4, ...], and a rest of two rows.
         stacked = [
             tf.reshape(tensor[: whole * size], [whole, size, *tensor.shape.as_list()[1:]])
@@ -128,7 +128,7 @@ def _stages_before(batch: tf.Operation) -> Iterator[tf.Operation]:
 
 
 def _size_and_drops(batch: tf.Operation) -> tuple[int | None, bool | None]:
-    """Returns a batch's size and whether a short batch is dropped, each `None` where it is not static."""
+    """Returns a batch's size and whether a short batch is dropped, each `None` if it is not static."""
     drops = batch.inputs[3 if batch.type == "ParallelBatchDataset" else 2]
     return tf.get_static_value(batch.inputs[1]), tf.get_static_value(drops)
 
@@ -203,7 +203,7 @@ _MARKERS = ("FinalizeDataset", "ModelDataset", "OptionsDataset")
 def tuned_where_it_helps(
     dataset: tf.data.Dataset, *, threads: int | None = None
 ) -> tf.data.Dataset:
-    """Switches tuning off where it gains nothing, unless the program has set it.
+    """Switches tuning off if it gains nothing, unless the program has set it.
 
     Tuning also makes TensorFlow read ahead if the dataset does not, and run maps without `num_parallel_calls` in
     parallel; the result does both.

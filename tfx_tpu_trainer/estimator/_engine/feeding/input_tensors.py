@@ -28,8 +28,8 @@ UNTUNED_ITERATORS = "tfx_tpu_trainer/untuned_iterators"
 def as_tensors(structure: Any) -> Any:
     """Makes a tensor of each value of an input.
 
-    A value is a number, a string, an array, or a list or tuple of scalars, however deeply nested. Lists and tuples of
-    tensors or arrays that have rows of their own are structure.
+    A value is a number, a string, an array, or a list or tuple of scalars, nested to any depth. Lists and tuples of
+    tensors or arrays that have their own rows are structure.
     """
     if all(_is_tensor(leaf) and not _is_variable(leaf) for leaf in _values(structure)):
         return structure
@@ -93,7 +93,7 @@ def _is_structure(value: Any) -> bool:
         return False
     # [1.0, 2.0] and [[1, 2], [3, 4]] are one tensor, as np.array makes one array of them. So is a
     # list of scalar tensors, but a tuple of them is structure: (features, labels) may be scalars.
-    # Lists with an element that has rows of its own, [np.zeros(3), np.ones(3)], and the empty tuple
+    # Lists with an element that has its own rows, [np.zeros(3), np.ones(3)], and the empty tuple
     # are structure too.
     leaves = tf.nest.flatten(value)
     if _is_named(value) or not all(map(_is_scalar, leaves)):
@@ -133,15 +133,14 @@ def named_leaves(features: Any, labels: Any) -> dict[str, Any]:
         labels: The same, or `None`.
 
     Returns:
-        Name, such as `features['x']` or `labels`, -> tensor, in the order in which a Dataset
-        counts its components.
+        Name, such as `features['x']` or `labels`, -> tensor, in the order of a Dataset's components.
     """
     named = dict(_walk("features", features))
     return named if labels is None else {**named, **dict(_walk("labels", labels))}
 
 
 def structure_difference(first: Any, second: Any) -> str | None:
-    """Describes the first tensor in which two inputs differ; `None` where they do not."""
+    """Describes the first tensor in which two inputs differ; `None` if they are equal."""
     named, others = named_leaves(*first), named_leaves(*second)
     for name in {**named, **others}:
         if name not in named or name not in others:
@@ -175,7 +174,7 @@ class InputTensors:
         features: Nested structure of tensors, or of the values that input_fn returned without a Dataset.
         labels: The same, or `None`.
         hooks: Hooks that prepare the input in a session.
-        iterator: The iterator that yields the tensors; `None` where input_fn returned no Dataset.
+        iterator: The iterator that yields the tensors; `None` if input_fn returned no Dataset.
     """
 
     features: Any
@@ -191,9 +190,15 @@ class InputTensors:
             self, features=as_tensors(self.features), labels=as_tensors(self.labels)
         )
 
+    def changed(self, change: Callable[[Any], Any]) -> InputTensors:
+        """Returns the input with its (features, labels), or its features alone, changed."""
+        batch = self.features if self.labels is None else (self.features, self.labels)
+        features, labels = split_features_and_labels(change(batch))
+        return dataclasses.replace(self, features=features, labels=labels)
+
     def with_hidden_batches(self) -> InputTensors:
-        """Hides batch sizes from shape inference, where a short batch may come; see `hide`."""
-        # Not for training, as in the original: there, known shapes give gradients of fewer ops.
+        """Hides batch sizes from shape inference if a short batch may come; see `hide`."""
+        # Not for training, as in the original: known shapes give gradients with fewer ops.
         if self.iterator is None:
             return self
         features, labels = hide_open_batches((self.features, self.labels))

@@ -1,1 +1,1 @@
-"""Many steps in one session call, and how many."""
+"""Runs many steps in one session call, and decides how many."""

@@ -17,8 +17,8 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
-# More batches in a call of the compiled function would gain nothing. Two stacks are held at a time:
-# one is drawn while steps run on the other.
+# More batches in a call of the compiled function would gain nothing. Two stacks exist at a time: one is drawn while
+# steps run on the other.
 _MOST_BATCHES = 16
 _MOST_BYTES = 32 << 20
 
@@ -48,7 +48,7 @@ class CompiledLoop:
     count: tf.Tensor
     # The loss of the last step; fetching it runs the loop.
     loss: tf.Tensor
-    # How many steps the loop made.
+    # The number of steps that the loop made.
     made: tf.Tensor
     # The global step after the loop.
     global_step: tf.Tensor
@@ -86,7 +86,7 @@ class CompiledLoop:
 # use, which runs a step on each; around it, a loop of ordinary ops that draws the next stack while
 # XLA's function runs. 40 steps with stacks of 16 are
 #   draw 16 | step 16, draw 16 | step 16, draw 8 | step 8, draw 0
-# The invariants: as many batches are drawn as steps are run, so that the loop and the template's
+# The invariants: as many batches are drawn as steps are run, so the loop and the template's
 # own train_op can take turns (only a NaN, which ends the training, loses a stack); the end of the
 # input is a value, an optional without content, not an error that would lose batches drawn before;
 # and the function is compiled before the first batch is drawn.
@@ -99,8 +99,7 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
 
     def make_steps(count: tf.Tensor, *stacks: tf.Tensor) -> tf.Tensor:
         def one_step(number: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            # A stack always has the shape of `size` batches, and `count` is a value: so XLA
-            # compiles once.
+            # A stack always has the shape of `size` batches, and `count` is a value, so XLA compiles once.
             fed = {t.name: tf.gather(stack, number) for t, stack in zip(batch, stacks)}
             fetches = [Fetch(0, template.train_op), Fetch(0, template.loss)]
             train_op, loss = copier.copy(fetches, replaced=[fed], name="step")
@@ -135,8 +134,8 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     count = v1.placeholder(tf.int32, shape=(), name="compiled_steps_ahead")
     made, loss = tf.function(all_steps, autograph=False)(count)
 
-    # XLA refuses a model when it first compiles it: to be tried before a batch is drawn, which
-    # would be lost, while the plain loop can still take over.
+    # XLA rejects a model when it first compiles it. Compiling before a batch is drawn loses none, and the plain loop
+    # can still run.
     def no_steps() -> tf.Tensor:
         stacks = [tf.zeros([size, *shape], t.dtype) for t, shape in zip(batch, shapes)]
         return compiled(tf.constant(0), *stacks)

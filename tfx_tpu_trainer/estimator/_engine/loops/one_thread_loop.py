@@ -1,12 +1,12 @@
 """A loop of steps in which each op runs on one thread, for models whose ops are small.
 
-TensorFlow's kernels share work among the process's threads, some of them however little work there is: an optimizer's
+TensorFlow's kernels share work among the process's threads, some of them even for little work: an optimizer's
 fused op shares even 64 numbers. Waking the other threads then takes longer than the step. Only the functions that
 tf.data calls can be limited in how many threads an op may use, so the loop is the function of a dataset. Independent
 ops still run at the same time.
 
-The graph alone decides which models' steps are small, never a clock: one thread and several may differ in the last bit,
-and a training that resumes after a kill must end with the bits of one that was never stopped.
+The graph alone, never a clock, decides whether a model's steps are small: results on one thread and on several may
+differ in the last bit, and a training that resumes after a kill must give the bits of one that was never stopped.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ _LASTING = frozenset(
     }
 )
 
-# Ops that take no time: they pass their input on.
+# Ops that take no time, since they pass on their input.
 _FREE = frozenset({"Const", "ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"})
 
 _MATRIX_PRODUCTS = {
@@ -86,7 +86,7 @@ def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
     products = sum(_matrix_operations(op, rows) for op in ops if op.type in _MATRIX_PRODUCTS)
     if products > _MOST_MATRIX_OPERATIONS or not all(_has_few_numbers(op, rows) for op in ops):
         return False
-    # In functions, shapes are unknown: so these may have no matrix products.
+    # Shapes in functions are unknown, so functions must not have matrix products.
     functions = functions_of(graph.as_graph_def().library)
     kinds = {op.type for op in ops} & functions.keys()
     kinds |= {node.op for node in nodes_called((op.node_def for op in ops), functions)}
@@ -119,7 +119,7 @@ def _runs_in_dataset(op: tf.Operation) -> bool:
 
 
 def _rows_of_batch(graph: tf.Graph) -> float:
-    """Returns the largest static batch size of a graph's datasets; infinite where there is none."""
+    """Returns the largest static batch size of a graph's datasets; infinite if there is none."""
     # The size is the second input, except where a map's captured inputs come before it.
     named = [
         tf.get_static_value(op.inputs[-3 if op.type.startswith("MapAnd") else 1])
@@ -144,7 +144,7 @@ def _numbers(tensor: tf.Tensor, rows: float) -> float:
     if tensor.shape.rank is None or tensor.dtype in (tf.resource, tf.variant):
         return 0
     sizes = tensor.shape.as_list()
-    # An unknown first dimension is assumed to be the batch's.
+    # An unknown first dimension is assumed to be the batch dimension.
     unknown = [rows, *[_UNKNOWN_SIZE] * (len(sizes) - 1)]
     return math.prod(other if size is None else size for size, other in zip(sizes, unknown))
 
@@ -159,8 +159,7 @@ _CALLS = 1 << 62
 class OneThreadLoop(TemplateLoop):
     """A loop of the template's own steps, each op of which runs on one thread."""
 
-    # Prepares the loop in a session. Run twice, it would make random ops draw the same numbers
-    # again.
+    # Prepares the loop in a session. A second run would make random ops draw the same numbers again.
     start: tf.Operation
     _ready: weakref.WeakSet[v1.Session] = dataclasses.field(
         default_factory=weakref.WeakSet, compare=False
@@ -174,7 +173,7 @@ class OneThreadLoop(TemplateLoop):
 
 
 class LoopReadyHook(LoopEndHook):
-    """Prepares a loop in each session, for calls that fetch it."""
+    """Prepares a loop in each session, for the calls that fetch it."""
 
     def __init__(self, loop: TemplateLoop) -> None:
         self._loop = loop

@@ -13,13 +13,13 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reporting:
-    """Where a training reports its progress, and how long it is to be."""
+    """Where a training reports its progress, and its length."""
 
     progress: Progress
     # Steps to make from where the session starts, or the global step to stop at.
     steps: int | None = None
     max_steps: int | None = None
-    # Rows of a step over all replicas; `None` where unknown.
+    # Rows of a step over all replicas; `None` if unknown.
     rows_per_step: int | None = None
     # Least number of steps between log lines; `None` for no lines.
     every_steps: int | None = None
@@ -28,7 +28,7 @@ class Reporting:
 class ProgressHook(v1.train.SessionRunHook):
     """Reports steps and losses to a `Progress` when it is due, and each checkpoint."""
 
-    # Loops need not end for it.
+    # Loops do not have to end for this hook.
     every_n_steps: int | None = None
 
     def __init__(self, reporting: Reporting, loss: tf.Tensor, *, is_resumed: bool = False) -> None:
@@ -59,7 +59,7 @@ class ProgressHook(v1.train.SessionRunHook):
         )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Fetches the loss, as the training does anyway."""
+        """Fetches the loss, which the training fetches anyway."""
         return v1.train.SessionRunArgs(self._loss)
 
     def after_run(

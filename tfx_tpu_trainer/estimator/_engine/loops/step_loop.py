@@ -1,4 +1,4 @@
-"""Runs many steps in one session call: the loop in the graph, and how its steps draw their batches."""
+"""Runs many steps in one session call: makes the loop in the graph, and draws the batches of its steps."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ FIRST_LENGTH = 1
 class StepLoop:
     """A loop of training steps."""
 
-    # Local variable of the number of steps in the next session call, so that a shorter last loop
+    # Local variable of the number of steps in the next session call, so a shorter last loop
     # needs no second graph. A smaller value ends a loop that is running.
     iterations: tf.Variable
     # The loss of the loop's last step; fetching it runs the loop.
@@ -50,8 +50,8 @@ def repeat_step(
     read_count: Callable[[], tf.Tensor] | None = None,
 ) -> tf.Tensor:
     """Repeats a step in a loop of the default graph, within a function."""
-    # A function has control flow v2 even where the program has switched it off, and was measured to
-    # be as fast as a loop without one, or faster.
+    # A function has control flow v2 even if the program has switched it off; a loop in a function was measured to be at
+    # least as fast.
 
     def all_steps(count: tf.Tensor) -> tf.Tensor:
         return steps_in_function(
@@ -90,7 +90,7 @@ def steps_in_function(
         loss_of_step = step(number)
         # In a copy of a graph, tensors of a queue have lost their shapes; a loss is a scalar.
         loss_of_step.set_shape(())
-        # The count is read at the same time as the step runs, which does not wait for it.
+        # The count is read while the step runs, which does not wait for it.
         return number + 1, loss_of_step, read_count() if read_count else count
 
     start = (tf.constant(0), tf.zeros((), loss_dtype), count)
@@ -113,7 +113,7 @@ def create_iterations() -> tf.Variable:
 class TemplateLoop:
     """A loop of the template's own steps."""
 
-    # Placeholder of the number of steps, an int32 scalar; 1 where it is not fed.
+    # Placeholder of the number of steps, an int32 scalar; 1 if it is not fed.
     count: tf.Tensor
     # The loss of the last step; fetching it runs the loop.
     loss: tf.Tensor
@@ -121,7 +121,7 @@ class TemplateLoop:
     global_step: tf.Tensor
 
     def prepare(self, session: v1.Session) -> None:
-        """Does nothing: a new session can run the loop as it is."""
+        """Does nothing: a new session can run the same loop."""
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
         """Runs some steps; returns the last loss and the global step."""
@@ -151,18 +151,18 @@ IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
 """Runs all of a session call on the calling thread."""
 
 
-# `IteratorGetNext` runs on a thread of its own, since the iterator may keep it waiting, and the
+# `IteratorGetNext` runs on its own thread, since the iterator may keep it waiting, and the
 # loop continues when that thread wakes it: for small batches that takes as long as the draw. Its
 # synchronous form, which TensorFlow uses in eager execution, is for threads that nothing else needs
 # while they wait: the thread of a session call (`inter_op_thread_pool=-1`), or that of a loop with
-# threads of its own, on which no dataset of the program runs.
+# its own threads, on which no dataset of the program runs.
 def copy_with_direct_draws(
     copier: GraphCopier, step: Sequence[tf.Tensor | tf.Operation], *, name: str
 ) -> list[Any]:
     """Copies a step so that the thread that runs it draws its batch."""
     drawn = _direct_draws(step)
-    # All of the step waits for the batch: at the end of the input, no part of it runs, neither a
-    # count of steps nor a metric that reads no feature.
+    # The whole step waits for the batch, so nothing of it runs at the end of the input, neither a count of steps
+    # nor a metric that reads no feature.
     with tf.control_dependencies(list(drawn.values())):
         return copier.copy([Fetch(0, node) for node in step], replaced=[drawn], name=name)
 
@@ -181,7 +181,7 @@ def _direct_draws(step: Sequence[tf.Tensor | tf.Operation]) -> dict[str, tf.Tens
             iterator=tf_private.capture(v1.get_default_graph(), draw.inputs[0]),
             output_types=draw.get_attr("output_types"),
             output_shapes=draw.get_attr("output_shapes"),
-            name="IteratorGetNext",  # Errors of the input are recognized by it.
+            name="IteratorGetNext",  # Errors of the input are recognized by this name.
         )
         made.update((old.name, new) for old, new in zip(draw.outputs, values))
     return made

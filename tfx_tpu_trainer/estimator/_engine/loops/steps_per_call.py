@@ -1,4 +1,4 @@
-"""Decides how many steps a session call runs: which ones hooks must see, and how long loops are."""
+"""Decides how many steps a session call runs: which ones hooks must see, and the length of loops."""
 
 import contextlib
 import dataclasses
@@ -40,10 +40,10 @@ _KNOWN_HOOKS = (
 
 
 class LoopEndHook(v1.train.SessionRunHook):
-    """A hook that need not be called every step: many may run in one session call.
+    """A hook that does not have to be called every step: many may run in one session call.
 
     Subclassed by hooks for which the ends of loops are enough, such as one that stops after some
-    time. A hook without a `before_run` or `after_run` needs no such base class.
+    time. A hook without a `before_run` or `after_run` does not need this base class.
     """
 
 
@@ -53,7 +53,7 @@ class StepsPerCall:
 
     # Global step at which the session starts.
     start: int
-    # Steps between checkpoints, the first at the start; `None` where they go by time.
+    # Steps between checkpoints, the first at the start; `None` if they go by time.
     save_steps: float | None
     # For each hook that reports, the steps between its reports, the first at the first step.
     report_steps: tuple[float, ...]
@@ -144,7 +144,7 @@ class LoopLengthFromTime:
         return max(1, int(self._target / mean))
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Notes how long a loop took; ignores numbers that are not positive."""
+        """Records the time that a loop took; ignores numbers that are not positive."""
         if seconds > 0 and steps > 0:
             self._step_seconds.append(seconds / steps)
 
@@ -152,9 +152,8 @@ class LoopLengthFromTime:
 class TunedLoopLength:
     """Grows loops from one step until they last about a second, then follows the speed."""
 
-    # A session call costs about a millisecond, which does not count in a second, and hooks are
-    # still called often enough. A loop is at most four times as long as the previous one: the first
-    # steps are slow, and predict little.
+    # A session call costs about a millisecond, little compared with a second, and hooks are still called often enough.
+    # A loop is at most four times as long as the previous one, since the first steps are slow and predict little.
 
     def __init__(self, target_seconds: float = 1.0) -> None:
         self._target = target_seconds
@@ -165,7 +164,7 @@ class TunedLoopLength:
         return self._length
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Notes how long a loop took; ignores numbers that are not positive."""
+        """Records the time that a loop took; ignores numbers that are not positive."""
         if seconds > 0 and steps > 0:
             wanted = int(self._target * steps / seconds)
             self._length = max(1, min(wanted, _MOST_GROWTH * steps))
@@ -182,7 +181,7 @@ class LoopLength:
         return self._steps
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Does nothing: the length is fixed."""
+        """Does nothing, since the length is fixed."""
 
 
 class LoopHook(v1.train.SessionRunHook):
@@ -205,7 +204,7 @@ class LoopHook(v1.train.SessionRunHook):
         self._periods = tuple(ends_at_multiples_of)
         self._clock = clock
         self._session: v1.Session | None = None
-        # The variable's value, where it is known.
+        # The variable's value, if it is known.
         self._set_to: int | None = None
 
     def also_end_at(self, period: int | None, *, clock: Callable[[], float]) -> None:
@@ -246,7 +245,7 @@ class LoopHook(v1.train.SessionRunHook):
             self._set(run_context.session, step)
 
     def end(self, session: v1.Session) -> None:
-        """Logs if training ended early, also in a loop that the input cut short."""
+        """Logs if training ended early, even within a loop that the input cut short."""
         step = int(session.run(self._global_step))
         if step < self._last_step:
             _logger.info(
@@ -258,7 +257,7 @@ class LoopHook(v1.train.SessionRunHook):
 
     def end_loop(self) -> None:
         """Ends the running loop after its current step; called from another thread."""
-        # The loop reads the variable again in each step (`read_count`), so that 1 ends it.
+        # The loop reads the variable again in each step (`read_count`), so 1 ends it.
         if self._session is not None:
             # The loop may have ended, and its session with it.
             with contextlib.suppress(RuntimeError, tf.errors.CancelledError):

@@ -25,9 +25,9 @@ _GRADIENTS = ("grad", "delta")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a training writes in addition to the model's own summaries."""
+    """The summaries that a training writes in addition to the model's own."""
 
-    # The norm of the gradients, of all and of each variable.
+    # The norm of all gradients, and of each variable's.
     gradient_norms: bool = False
     # Histograms of gradients and weights.
     histograms: bool = False
@@ -39,9 +39,9 @@ class Asked:
 
 def find_gradients(template: ModelTemplate, *, replicas: int = 1) -> dict[str, tf.Tensor]:
     """Finds the gradients by which the train_op of a template changes each trainable variable."""
-    # They are the inputs of TensorFlow's optimizer ops: clipped, and summed over replicas. An
-    # optimizer that is written with assignments has none of these ops, nor has Adam for the rows of
-    # an embedding: for those the gradient of the loss is added to the graph.
+    # They are the inputs of TensorFlow's optimizer ops: clipped, and summed over replicas. An optimizer made of
+    # assignments has none of these ops, nor has Adam for the rows of an embedding: the gradient of the loss is then
+    # added to the graph.
     steps = list(upstream([template.train_op]))
     changes = VariableChanges(template.graph.as_graph_def().library)
     applied: dict[str, tf.Tensor] = {}
@@ -118,7 +118,7 @@ def add_histograms_of_weights(template: ModelTemplate, *, after: Any) -> None:
 
 
 def add_to_summaries(template: ModelTemplate, asked: Asked) -> None:
-    """Adds gradients and weights to the summaries of the default graph, where each step is a call."""
+    """Adds gradients and weights to the summaries of the default graph, if each step is a call."""
     gradients = find_gradients(template)
     if gradients:
         v1.add_to_collection(v1.GraphKeys.SUMMARIES, summary_of_gradients(gradients, asked))
@@ -145,7 +145,7 @@ def log_not_written(where: str) -> None:
 
 
 class FirstStepOfLoop:
-    """The summary of the gradients of a loop's first step, computed where a hook requests it."""
+    """The summary of the gradients of a loop's first step, computed when a hook requests it."""
 
     def __init__(self, gradients: Mapping[str, tf.Tensor], asked: Asked) -> None:
         self._names = tuple(gradients)
@@ -160,7 +160,7 @@ class FirstStepOfLoop:
     def summary(
         self, number: tf.Tensor, copies: Sequence[tf.Tensor], *, is_due: tf.Tensor, kept: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the summary of a due first step, else what is kept, in the loop under construction."""
+        """Returns the summary of a due first step, else the kept one, in the loop under construction."""
         return tf.cond(
             tf.logical_and(is_due, tf.equal(number, 0)),
             lambda: summary_of_gradients(dict(zip(self._names, copies)), self._asked),
@@ -223,7 +223,7 @@ class GradientHook(v1.train.SessionRunHook):
         """Writes what was fetched."""
         if run_values.results is None:
             return
-        # The value of all replicas arrives as an array.
+        # The value for all replicas is an array.
         summary = np.asarray(run_values.results, object).item()
         if summary:
             self._timer.update_last_triggered_step(self._step)
@@ -252,7 +252,7 @@ def _scalar(tag: str, value: tf.Tensor) -> tf.Tensor:
 
 
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
-    # TensorFlow's op fails on NaN, which is to end a training with an error of its own.
+    # TensorFlow's op fails on NaN, which is to end a training with its own error.
     values = tf.reshape(tf.cast(values, tf.float32), [-1])
     finite = tf.boolean_mask(values, tf.math.is_finite(values))
     return tf.raw_ops.HistogramSummary(tag=tag, values=finite)

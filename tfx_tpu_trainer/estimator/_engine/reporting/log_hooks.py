@@ -1,7 +1,7 @@
-"""Logs loss, step and speed while a run goes on, and writes a profile.
+"""Logs loss, step and speed during a run, and writes a profile.
 
-The log lines are the original's, and as frequent, but no two of a kind come within five seconds, in which a small
-model makes thousands of steps.
+The log lines equal the original's and are as frequent, but lines of one kind are at least five seconds apart; a small
+model makes thousands of steps in that time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 
 _logger = tf.get_logger()
 
-# TensorFlow's words, which its StepCounterHook logs five times.
+# TensorFlow's message, which its StepCounterHook logs five times.
 _NOT_INCREASED = (
     "It seems that global step (tf.train.get_global_step) has not been increased. Current value "
     "(could be stable): %s vs previous value: %s. You could increase the global step by passing "
@@ -68,7 +68,7 @@ class LossLogHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Logs when the timer is due."""
+        """Logs if due."""
         loss, stale_step = run_values.results
         self._calls += 1
         # Fetched with the train_op, this may be the step before or after it: enough to decide
@@ -83,7 +83,7 @@ class LossLogHook(v1.train.SessionRunHook):
             self.reached(step, loss)
 
     def reached(self, step: int, loss: Any) -> None:
-        """Logs when the timer is due; called at the end of a loop that ran ahead."""
+        """Logs if due; called at the end of a loop that ran ahead."""
         if self._timer.should_trigger_for_step(step) and self._pace.is_open:
             self._log(loss, step, at=step)
 
@@ -100,7 +100,7 @@ class LossLogHook(v1.train.SessionRunHook):
 class ThroughputHook(v1.train.SessionRunHook):
     """Logs and summarizes `global_step/sec` and, given a batch size, `examples/sec`."""
 
-    # TensorFlow's StepCounterHook has neither examples nor a pace, and the method to add them to is
+    # TensorFlow's StepCounterHook reports no examples and can't be limited to a pace; the method to override is
     # private.
 
     def __init__(
@@ -142,7 +142,7 @@ class ThroughputHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Reports when the timer is due."""
+        """Reports if due."""
         stale_step = int(run_values.results)
         if self._timer.should_trigger_for_step(stale_step + self._steps_per_call):
             self.reached(int(run_context.session.run(self._global_step)))
@@ -153,7 +153,7 @@ class ThroughputHook(v1.train.SessionRunHook):
         self._stale_steps.append(stale_step)
 
     def reached(self, step: int, loss: Any = None) -> None:
-        """Reports when the timer is due; called at the end of a loop that ran ahead."""
+        """Reports if due; called at the end of a loop that ran ahead."""
         if not self._timer.should_trigger_for_step(step):
             return
         seconds, steps = self._timer.update_last_triggered_step(step)
@@ -177,8 +177,8 @@ class ThroughputHook(v1.train.SessionRunHook):
 class ProfileHook(v1.train.SessionRunHook):
     """Profiles this process while some steps run, for TensorBoard's profile plugin."""
 
-    # A context manager, so that a training that fails ends the profile: the profiler is the
-    # process's. `tf.estimator.ProfilerHook` is another thing, timelines of single calls for Chrome.
+    # A context manager, so a training that fails ends the profile: the process has one profiler.
+    # `tf.estimator.ProfilerHook` does something else: it writes timelines of single calls for Chrome.
 
     def __init__(
         self, first: int, last: int, *, steps_per_call: int = 1, output_dir: str | None

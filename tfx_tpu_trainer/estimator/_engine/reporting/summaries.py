@@ -13,12 +13,12 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# The name of a summary that training itself writes.
+# The name of a summary that the training itself writes.
 _OF_LOSS = "loss"
 
 
 def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> None:
-    """Removes v1 summaries from those that a session writes: their values are on the replicas."""
+    """Removes v1 summaries from those that a session writes, since their values are on the replicas."""
     summaries = v1.get_collection_ref(v1.GraphKeys.SUMMARIES)
     left_out = [each.op.name for each in summaries if each.name not in kept]
     summaries[:] = [each for each in summaries if each.name in kept]
@@ -26,7 +26,7 @@ def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> Non
     if told and unwritten:
         _logger.warning(
             "Summaries of model_fn, and of heads and other functions that it calls, are not written on TPU cores or "
-            "under a tf.distribute strategy: %s. What you want to see of them can be written in host_call.",
+            "under a tf.distribute strategy: %s. To see them, write them in host_call.",
             unwritten,
         )
 
@@ -34,8 +34,8 @@ def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> Non
 class SummaryHook(v1.train.SessionRunHook):
     """Writes the graph's summaries at the first step and every N global steps after it."""
 
-    # TensorFlow's SummarySaverHook decides from the step of its last call, long past where steps
-    # run ahead between calls.
+    # TensorFlow's SummarySaverHook decides by the step of its last call, which lags behind when steps run ahead between
+    # calls.
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class SummaryHook(v1.train.SessionRunHook):
 class SteadySummaryHook(v1.train.SummarySaverHook):
     """A SummarySaverHook that fetches the summaries with each call, and writes those that are due."""
 
-    # For each set of fetches, a session optimizes and instantiates the graph's functions again: for
-    # a loop of steps of many replicas that takes longer than the loop. So this is for summaries
-    # that cost next to nothing, of tensors that a call fetches anyway.
+    # For each set of fetches, a session optimizes and instantiates the graph's functions again. For a loop with
+    # many replicas, that takes longer than the loop. So this hook is for summaries that cost next to nothing, of
+    # tensors that a call fetches anyway.
 
     _summary: Any = None
 
@@ -149,7 +149,7 @@ _openings = itertools.count(1)
 @contextlib.contextmanager
 def events_of(model_dir: str) -> Iterator[None]:
     """Closes the event files of the previous call's model_dir when a call in another one ends."""
-    # `FileWriterCache` keeps a writer for each folder, so that all calls in it write one file, and
+    # `FileWriterCache` keeps a writer for each folder, so all calls in it write one file, and
     # each writer holds a thread and a file descriptor until the process ends. A closed writer opens
     # a new file when it is used again.
     global _latest_dir
@@ -167,21 +167,21 @@ def _close_events(model_dir: str) -> None:
         if folder == model_dir or folder.startswith(os.path.join(model_dir, "")):
             try:
                 writer.event_writer.close()
-            except Exception as error:  # A full disk, for example, is an IndexError here.
+            except Exception as error:  # A full disk, for example, causes an IndexError here.
                 _logger.warning("The last events of %s can't be written: %s", folder, error)
             writer.event_writer = _ClosedEvents(writer)
 
 
 class _ClosedEvents:
-    """Stands in for a `FileWriter`'s open file until there is an event to write."""
+    """Replaces a `FileWriter`'s open file until there is an event to write."""
 
     def __init__(self, writer: v1.summary.FileWriter) -> None:
         self._writer = writer
         self._folder = writer.get_logdir()
 
     def add_event(self, event: Any) -> None:
-        # A file's name has the second of its opening: without a suffix, two of the same second
-        # would overwrite each other.
+        # A file's name contains the second of its opening: without a suffix, two of the same second would overwrite
+        # each other.
         suffix = f".{os.getpid()}.{next(_openings):06}"
         # A FileWriter needs a graph; this one stays empty.
         with tf.Graph().as_default():

@@ -1,1 +1,1 @@
-"""Opens sessions, keeps them, and ends them."""
+"""Opens, watches, reopens and ends sessions."""

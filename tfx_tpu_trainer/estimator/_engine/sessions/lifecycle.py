@@ -1,6 +1,6 @@
 """Configures, opens and closes sessions.
 
-TensorFlow optimizes a session's graph (Grappler) only where it places all of it. That takes time for each new set of
+TensorFlow optimizes a session's graph (Grappler) only if it places all of it. That takes time for each new set of
 fetches, up to a tenth of the time to a model's first step. Functions are always optimized (see `graph_optimizer`).
 """
 
@@ -32,13 +32,13 @@ _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 class Optimizing(enum.Enum):
-    """How much of a session's graph outside of functions is optimized."""
+    """How much of a session's graph is optimized, in addition to its functions."""
 
     NOTHING = enum.auto()
-    """Only what is fetched is placed, and it runs as it is: functions do most of the work."""
+    """Only fetched nodes are placed, and they run unchanged: functions do most of the work."""
 
     DEPENDENCIES = enum.auto()
-    """Only control dependencies are simplified, of which gradients have many: ops run, and memory is freed, sooner.
+    """Simplifies only control dependencies, which are many in gradients: ops run, and memory is freed, sooner.
 
     It takes almost no time. Measured outside of loops, a CNN's steps were 1.2 times as fast, as with all of the
     optimizer; a small model's were faster than with all of it, whose fused ops are slower where there is little to do;
@@ -77,8 +77,8 @@ def optimizing_config(
 
 def fold_no_constants(config: v1.ConfigProto) -> None:
     """Keeps a session from folding constants."""
-    # TensorFlow folds initial values that depend on constants alone, and keeps them as long as the
-    # session lives: Adam's zeros take twice the model's memory. Steps were as fast without.
+    # TensorFlow folds initial values that depend only on constants, and keeps them for the session's life: Adam's zeros
+    # take twice the model's memory. Steps were as fast without folding.
     if not config.graph_options.HasField("optimizer_options"):
         config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
 
@@ -106,9 +106,9 @@ def _can_be_placed(graph: tf.Graph) -> bool:
     return all(map(tf_private.has_kernel, types - functions.keys()))
 
 
-# Closing takes milliseconds, except where a thread of tf.data sleeps.
+# Closing takes milliseconds, unless a thread of tf.data sleeps.
 _PATIENCE_SECONDS = 0.1
-# Closing takes this long where a task is stopped but not gone.
+# Closing may take this long if a task no longer answers but its process still exists.
 _TASKS_PATIENCE_SECONDS = 10.0
 
 
@@ -117,10 +117,10 @@ def closed_in_thread(
     session: v1.train.MonitoredSession, calls: ReconnectingSession, *, master: str
 ) -> Iterator[None]:
     """Closes a session after the block in a separate thread, and waits for that only briefly."""
-    # The thread with which tf.data tunes a dataset can miss the end of its iterator, and sleep on
-    # for up to a minute (see `feeding.dataset_rewrites`), after the session's last row.
-    # A session of several tasks is closed as usual after its last step. After an error it has ten
-    # seconds: closing waits for a task that is gone, and the error would never be seen.
+    # The thread with which tf.data tunes a dataset can miss the end of its iterator, and sleep on for up to a minute
+    # (see `feeding.dataset_rewrites`), after the session's last row. A session of several tasks is closed as usual
+    # after its last step. After an error, the close is given ten seconds: otherwise it would wait for a task that is
+    # gone, and hide the error.
     try:
         with session:
             try:
@@ -132,8 +132,8 @@ def closed_in_thread(
                 raise
             _close_in_thread(calls.latest, master)
     finally:
-        # A lost session is closed already. As the interpreter ends it would be closed once more,
-        # when starting a thread waits forever.
+        # A lost session is closed already. At the interpreter's end it would be closed once more, when starting a
+        # thread waits forever.
         if calls.latest is not None:
             calls.latest.__dict__.pop("close", None)
 
@@ -161,7 +161,7 @@ def _close_in_thread(
                 error,
             )
 
-    # On this session alone: a MonitoredSession, however wrapped, ends by calling it.
+    # On this session only: every MonitoredSession, however wrapped, ends by calling it.
     session.close = close
 
 

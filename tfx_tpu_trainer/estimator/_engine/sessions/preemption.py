@@ -1,4 +1,4 @@
-"""Stops a training on a signal: it ends its loop and writes a checkpoint before the process ends.
+"""Stops a training on a signal, after its loop, and writes a checkpoint before the process ends.
 
 Kubernetes ends an evicted pod with SIGTERM and kills it after `terminationGracePeriodSeconds`, 30 by default;
 preempted TPUs and machines give similar notice; an operator presses Ctrl-C.
@@ -20,11 +20,10 @@ GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
 """Environment variable: the seconds from the signal to the end of the process, finished or not."""
 
 _GRACE_SECONDS = 25.0
-# The part of the grace in which a loop may end by itself; the rest is for its last step and the
-# checkpoint.
+# The part of the grace period in which a loop may end by itself; the rest is for its last step and the checkpoint.
 _FOR_LOOPS = 0.25
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""The signals that ask a process to stop."""
+"""The signals that stop a process."""
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -53,12 +52,12 @@ class StoppedBySignal(SystemExit):
 #            sees `number`, writes its checkpoint, and leaves `postponed`, which raises
 #   25.00 s  if it still runs, the process ends, without a checkpoint
 class Preemption:
-    """A request to stop this process, which may come; see `listening`."""
+    """A possible request to stop this process; see `listening`."""
 
     def __init__(self) -> None:
         # The signal received; `None` until there is one.
         self.number: int | None = None
-        # Whether it was raised: then it ends the process, whatever other code has made of it.
+        # Whether it was raised; then it ends the process, even if other code has turned it into an error.
         self.was_raised = False
         self._postponed = 0
         self._end_loop: Callable[[], None] | None = None
@@ -102,7 +101,7 @@ class Preemption:
         )
 
     def start_grace(self, number: int) -> None:
-        """Starts the timers that end the process; for a second signal, ends it now."""
+        """Starts the timers that end the process; a second signal ends it now."""
         if self._timers:
             _end_now(number)
         self._start_timer(grace_seconds(), self._grace_is_over, number)
@@ -147,15 +146,15 @@ def listening() -> Iterator[Preemption]:
     """Handles SIGTERM and SIGINT while the block runs.
 
     Outside of `postponed` blocks they raise at once, also in a container's first process, for which the kernel ignores
-    a SIGTERM without a handler. A signal that the program handles itself is left to it, and so are both outside of the
-    main thread, where Python handles no signals.
+    a SIGTERM without a handler. A signal that the program handles itself is left to the program, and so are both
+    signals outside of the main thread, where Python handles none.
 
     Yields:
-        The request to stop; within another `listening` block, that one's.
+        The request to stop; within another `listening` block, the request of that block.
 
     Raises:
-        ValueError: If the environment variable of the grace is not a number of seconds: raised now, since on a signal
-            it would cost the checkpoint.
+        ValueError: If the environment variable of the grace period is not a number of seconds; raised now, since during
+            a signal it would cost the checkpoint.
     """
     global _listening
     if _listening is not None:
@@ -176,8 +175,8 @@ def listening() -> Iterator[Preemption]:
         with _noticed_at_once(stop, taken) if taken else contextlib.nullcontext():
             yield stop
     except Exception:
-        # Code in between may turn a stop into another error: C++ makes it a TypeError without a
-        # message, and TensorFlow's context managers find their stacks of graphs in disorder.
+        # Code in between may turn a stop into another error: C++ raises a TypeError without a message, and TensorFlow's
+        # context managers find their stacks of graphs in disorder.
         if stop.number is not None and stop.was_raised:
             stop._end(stop.number)
         raise
@@ -232,13 +231,13 @@ def grace_seconds() -> float:
 
 @contextlib.contextmanager
 def _noticed_at_once(stop: Preemption, taken: Collection[int]) -> Iterator[None]:
-    """Starts a thread that sees signals at once: Python's handlers wait for the main thread's session call."""
+    """Starts a thread that sees signals at once, since Python's handlers wait for the main thread's session call."""
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
     # The interpreter's own handler, in C, writes a signal's number here at once.
     former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     if former != -1:
-        # An event loop, as in a notebook, reads it.
+        # An event loop, as in a notebook, uses it.
         signal.set_wakeup_fd(former)
         receiver.close()
         sender.close()

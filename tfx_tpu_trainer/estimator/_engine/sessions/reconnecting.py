@@ -25,7 +25,7 @@ _logger = tf.get_logger()
 RETRIES = 10
 
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
-"""Errors that a MonitoredSession takes for a lost worker."""
+"""Errors that a MonitoredSession treats as a lost worker."""
 
 # Errors of gRPC that a broken connection may cause, depending on when it breaks.
 _PERHAPS_LOST = (
@@ -75,8 +75,8 @@ class ReconnectingSession:
         """Runs a function of a step context; see `MonitoredSession.run_step_fn`."""
 
         def watched(step_context: Any) -> Any:
-            # The MonitoredSession calls this again with each session that it opens in place of a
-            # lost one: so the errors of a loss go to it, not to the caller.
+            # The MonitoredSession calls this again with each session that replaces a lost one, so errors of a loss
+            # go to it and not to the caller.
             self.latest = step_context.session
             try:
                 with self._lost_tasks_named(), self._watch.call(step_context.session):
@@ -124,7 +124,7 @@ class ReconnectingSession:
 
 
 class _RetriesEnded(Exception):  # noqa: N818
-    """Takes an error past the MonitoredSession, which would retry on the error itself."""
+    """Carries an error past the MonitoredSession, which would retry on the error itself."""
 
     def __init__(self, error: tf.errors.OpError) -> None:
         super().__init__(str(error))
@@ -141,7 +141,7 @@ _CHIEFS = ("chief", "master", "worker")
 class WorkerCreator(v1.train.SessionCreator):
     """Opens a worker's sessions as soon as the chief has initialized the variables."""
 
-    # TensorFlow's `WorkerSessionCreator` checks every 30 s, and gives up when less time is left.
+    # TensorFlow's `WorkerSessionCreator` checks every 30 s, and gives up if less time is left.
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class WorkerCreator(v1.train.SessionCreator):
         started, told = time.monotonic(), False
         while True:
             waited = time.monotonic() - started
-            # Less often where the chief restores for minutes: each check sends it the graph.
+            # Less often if the chief restores for minutes, since each check sends it the graph.
             pause = min(max(_PAUSE_SECONDS, waited / 5), _LONGEST_PAUSE_SECONDS)
             if most is not None:
                 pause = min(pause, max(_PAUSE_SECONDS, most - waited))
@@ -176,7 +176,7 @@ class WorkerCreator(v1.train.SessionCreator):
                 recovery_wait_secs=pause,
             )
             try:
-                # With no time to wait it checks once; with time for two checks, it logs the missing
+                # Without time to wait, it checks once; with time for two checks, it logs the missing
                 # variables in between.
                 return manager.wait_for_session(
                     self._master, self._config, max_wait_secs=1.5 * pause if tells else 0
@@ -250,7 +250,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
                 error.node_def,
                 error.op,
                 f"{error.message} {_capitalized(_chief(self._settings))} has not initialized the "
-                f"variables: its log says why. Start it, or wait longer with {_SETTING}.",
+                f"variables: its log has the reason. Start it, or wait longer with {_SETTING}.",
             ) from error
         self._failed = None
         self._opened = True
@@ -312,7 +312,7 @@ def needed_tasks(settings: SessionSettings, master: str) -> dict[str, str]:
         )
 
     tasks = _tasks(settings.cluster_spec)
-    # A master outside of the cluster, such as a TPU's, is all that a session needs.
+    # With a master outside of the cluster, such as a TPU's, a session needs no other task.
     if own not in tasks.values():
         return {"the master": own}
     return {

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
-# The prefixes of names in copies of a model, which its author does not know.
+# The prefixes of names in copies of a model, which the model's author does not know.
 _COPIES = re.compile(r"^(?:.*/)?(?:batch|step|cores|short_batch)/core\d+/")
 _SHORT_BATCH = "short_batch/"
 _PREAMBLE = "Graph execution error:"
@@ -66,13 +66,13 @@ def run_errors_explained(
         yield
     except tf.errors.OpError as error:
         explained = explain(error.message, template, at_nan=at_nan)
-        # The base class is for codes without a class of their own.
+        # The base class is used for codes without their own class.
         if explained is None or type(error) is tf.errors.OpError:
             raise
-        # Without the op, whose whole history the error would print.
+        # Without the op: the error would print its whole history.
         raise type(error)(error.node_def, None, explained) from error
     except UnicodeDecodeError as error:
-        # TensorFlow's message quotes a record that it can't parse, and is no valid text.
+        # TensorFlow's message quotes a record that can't be parsed, and is not valid text.
         if not _is_of_session_call(error):
             raise
         said = _FUNCTIONS.sub("", error.object.decode(errors="backslashreplace"))
@@ -82,7 +82,7 @@ def run_errors_explained(
 def explain(
     message: str, template: ModelTemplate, *, at_nan: Callable[[], str] | None = None
 ) -> str | None:
-    """Returns an explanation of an error's message; `None` where the message is to stay."""
+    """Returns an explanation of an error's message; `None` to keep the message."""
     said = without_preamble(message)
     nan = _NAN.search(said)
     if nan and at_nan is not None:
@@ -236,7 +236,7 @@ def _among(names: list[str]) -> str:
     return f" (for {' or '.join(names)})" if names else ""
 
 
-# TensorFlow's words, which the original's users see.
+# TensorFlow's message, which the original's users see.
 _NOT_FETCHABLE = "has been marked as not fetchable."
 
 # The collection of the input ops of the replicas' computation.
@@ -322,7 +322,7 @@ class _GuardedHook(WrappedHook):
             try:
                 element = graph.as_graph_element(fetch)
             except (KeyError, TypeError, ValueError):
-                continue  # The session can fetch it, or raises the error.
+                continue  # The session can fetch it, or will raise the error.
             op = getattr(element, "op", element)
             if op.name in self._known:
                 continue
@@ -341,7 +341,7 @@ class _GuardedHook(WrappedHook):
             raise ValueError(f"{begin}{_NOT_FETCHABLE} {self._rule()}") from error
 
     def _is_kept(self, op: tf.Operation) -> bool:
-        """Whether an op depends on the inputs, also one that the hook has made."""
+        """Returns whether an op depends on the inputs, even if the hook has made it."""
         return any(each in self._inputs for each in upstream([op]))
 
     def _rule(self) -> str:

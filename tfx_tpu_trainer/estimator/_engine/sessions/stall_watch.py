@@ -25,7 +25,7 @@ from tfx_tpu_trainer._support.waiting import (
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# A call gets a log line when it lasts this many times as long as the longest before it.
+# A call gets a log line when it lasts this many times as long as the longest call before it.
 _UNUSUAL = 3
 
 _LONGEST_NAP_SECONDS = 5.0
@@ -59,11 +59,11 @@ class _Call:
 # How a call that hangs is ended. The problem: it waits in C++, in the main thread, where neither an
 # exception nor a signal's handler reaches it, and other calls of its session may hang as well. So a
 # thread ends it, with the mildest means first:
-#   1. `_stalled` is set: whatever the call returns now, it raises StalledError;
-#   2. all Python threads' stacks are logged, and the session is closed, in a thread that nobody
+#   1. `_stalled` is set: the call raises StalledError, even if it returns a result now;
+#   2. all Python threads' stacks are logged, and the session is closed, in a thread that nothing
 #      waits for: that cancels ops that can be cancelled;
 #   3. the call has 10 s to return, and the training 150 s more to leave its `with` blocks;
-#   4. if it does not, as where it waits for a Python generator, the process ends with EXIT_CODE, on
+#   4. if it does not, because it waits for a Python generator, the process ends with EXIT_CODE, on
 #      which a supervisor tries again.
 # The clock is that of a call. While a call of many steps runs, the number of steps that it has made
 # is read, and each change resets the clock (`_look`).
@@ -135,7 +135,7 @@ class StallWatch:
             raise StalledError(self._stalled)
 
     def silence(self) -> str:
-        """Describes the tasks that do not answer; `""` where all do."""
+        """Describes the tasks that do not answer; `""` if all do."""
         silent = without_answer(self._tasks)
         return f"no answer from {named(silent)}" if silent else ""
 
@@ -161,7 +161,7 @@ class StallWatch:
 
     def _look(self, call: _Call) -> None:
         """Reads how many steps a call has made, and resets the clock if there are more."""
-        # In a thread of its own, and one at a time: where a task is gone, this read hangs too.
+        # In its own thread, and one at a time: if a task is gone, this read hangs, too.
         if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
             return
 
@@ -218,7 +218,7 @@ def ended_without_tasks(
     setting: str,
     end_process: Callable[[int], Any] = os._exit,
 ) -> Iterator[None]:
-    """Ends the process if tasks that the block waits for do not answer for some time."""
+    """Ends the process if tasks that the block needs do not answer for some time."""
     # TensorFlow waits forever for a task that goes away while a session opens, in a call that
     # nothing cancels.
     if seconds is None or not tasks:

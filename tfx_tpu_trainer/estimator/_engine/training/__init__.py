@@ -1,1 +1,1 @@
-"""From a template to a trained model."""
+"""Trains a template in a session."""

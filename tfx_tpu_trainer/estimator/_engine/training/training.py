@@ -73,7 +73,7 @@ def train(
 ) -> float | None:
     """Runs a plan until a hook, the end of the input or a signal stops it; returns the last loss, if any.
 
-    The template's graph must be the default one. `hooks` are the caller's, the place's and the
+    The template's graph must be the default one. `hooks` are those of the caller, the place and the
     input's; the model's own are in the template.
     """
     jit_compile = jit_compile_of(settings.jit_compile, same_each_time=same_each_time(settings))
@@ -88,8 +88,8 @@ def train(
     _summarize_loss(plan.loss)
     checkpoint_path = checkpoints.latest_checkpoint(model_dir)
 
-    # Hooks are called in this order, which users see: the caller's come first, and the model's own
-    # see a loss that is not NaN.
+    # The order in which hooks are called, which users see: the caller's come first, and the model's own see a loss that
+    # is not NaN.
     stop_at_nan = StopAtNanHook(plan.loss, model_dir=model_dir)
     progress_hook = _progress_hook(
         reporting, plan, settings, is_resumed=checkpoint_path is not None
@@ -119,7 +119,7 @@ def train(
         in_thread=not master and plan.agreed_stop is None and _none_looks(own_hooks),
     )
     position = _input_position(plan, settings, master, has_saver=bool(saver_hooks))
-    # The plan has the last step of its own stop_hook, but not that of a program's hook.
+    # The plan knows the last step of its own stop_hook, but not that of a program's hook.
     others = [hook for hook in own_hooks if hook is not plan.stop_hook]
     awaited = next((each for each in saving_listeners if isinstance(each, AwaitedListener)), None)
     if awaited is not None:
@@ -163,8 +163,8 @@ def train(
         tasks=needed_tasks(settings, master),
     )
     calls, last_loss = ReconnectingSession(session, watch), None
-    # Left from last to first: the profile ends and the checkpoint is complete before the session
-    # closes, and `_stop_reported` logs the checkpoint once nothing more is written.
+    # Left from last to first: the profile ends and the checkpoint is complete before the session closes, and
+    # `_stop_reported` logs the checkpoint when everything is written.
     with (
         listening() as stop,
         stop.postponed(plan.end_loop),
@@ -234,11 +234,11 @@ def _scaffold(
 def _input_position(
     plan: TrainingPlan, settings: SessionSettings, master: str, *, has_saver: bool
 ) -> InputPosition | None:
-    """Returns the hook that saves the input's position with each checkpoint, where configured."""
+    """Returns the hook that saves the input's position with each checkpoint, if configured."""
     if not settings.save_input_position:
         return None
     if master:
-        # The process with the iterators would have to save; not tested yet.
+        # Not tested: the process with the iterators would have to save.
         log_not_saved("the steps run in sessions of other processes")
         return None
     saves = has_saver and settings.is_chief
@@ -254,7 +254,7 @@ def _summary_hooks(
     master: str,
     fast_forward: FastForwardHook | None,
 ) -> list[v1.train.SessionRunHook]:
-    """Returns hooks that write summaries in place of the session's own hook, where needed."""
+    """Returns hooks that write summaries in place of the session's own hook, if needed."""
     steps, model_dir = settings.save_summary_steps, folder_of(settings)
     if not steps:
         return []
@@ -275,7 +275,7 @@ def _summary_hooks(
 
 
 def _can_be_asked(plan: TrainingPlan, master: str) -> bool:
-    """Returns whether the global step can be read while a loop runs, as in this process."""
+    """Returns whether the global step can be read while a loop runs: only in this process."""
     return not master and plan.session_creator is v1.train.ChiefSessionCreator
 
 
@@ -287,8 +287,8 @@ def _steps(
 ) -> Iterator[Any]:
     """Makes session calls until a hook or a signal stops them, and yields their losses."""
     calls_made = 0
-    # Where several processes make each step together, none may leave the loop by itself on a
-    # signal: through the hook `agreed_stop`, all see `should_stop` after the same step.
+    # If several processes make each step together, none may leave the loop by itself on a signal: through the hook
+    # `agreed_stop`, all see `should_stop` after the same step.
     while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
         # The loop that runs ahead is built after the first step, so as not to delay it.
         if fast_forward is not None and calls_made:
@@ -324,7 +324,7 @@ def _written_to_the_end(hooks: Sequence[v1.train.CheckpointSaverHook]) -> Iterat
 
 
 def _none_looks(hooks: Sequence[v1.train.SessionRunHook]) -> bool:
-    """Returns whether no hook looks, after a step, for the checkpoint of that step."""
+    """Returns whether no hook uses, after a step, the checkpoint of that step."""
     # TensorFlow's and the engine's do not, nor those that are not called every step.
     known = ("tensorflow.", "tfx_tpu_trainer.estimator._engine.")
     return all(

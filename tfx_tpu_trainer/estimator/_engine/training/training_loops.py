@@ -34,9 +34,8 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPla
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# The first trial of each loop is a single call and does not count: it builds what later ones use.
-# The others last some time, as a call may be as short as 10 ms where events are written often, in
-# which other programs' work would decide.
+# The first trial of each loop is a single call and does not count, since it builds what later ones use. The others last
+# for some time: a call may be as short as 10 ms if events are written often, and other programs' work would decide.
 _TRIALS = 4
 _TRIAL_SECONDS = 0.1
 
@@ -86,8 +85,8 @@ class LoopChoice:
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
         """Runs some steps, or fewer while it measures; see `TemplateLoop.run`."""
-        # The two take turns: plain, compiled, plain, ... The plain loop's last time bounds a trial,
-        # also the first of the compiled one, whose speed is unknown. All steps count.
+        # The two take turns: plain, compiled, plain, ... The plain loop's last time limits a trial, even the first of
+        # the compiled loop, whose speed is unknown. All steps count.
         if self._chosen is not None:
             return self._chosen.run(session, steps)
         plain, compiled = self._plain_seconds, self._compiled_seconds
@@ -177,7 +176,7 @@ def _log_fallback(error: CannotCompileError, *, asked: bool) -> None:
 # The most seconds that hooks due by time, such as a checkpoint every ten minutes, wait for a loop.
 _LONGEST_SECONDS = 1.0
 
-# Next to this many steps in a loop, the time of the one step by itself does not matter.
+# In a loop of this many steps, the time of the one step by itself does not matter.
 _LONG_LOOP = 10
 
 
@@ -196,7 +195,7 @@ class Reporter(Protocol):
 # of the graph. With a log line each 100 steps:
 #   call: step 1 | loop: 2 to 100 | call: step 101 | loop: 102 to 200 | ...
 # The invariants: hooks act at the steps at which they would if each step were a call; the loop and
-# the template's own train_op use the same variables and the same iterator, so that they can take
+# the template's own train_op use the same variables and the same iterator, so they can take
 # turns at any step; and no loop goes past the last step, a checkpoint, or about a second.
 class FastForwardHook(v1.train.SessionRunHook):
     """Follows the global step, and runs steps ahead between the calls that hooks see."""
@@ -222,8 +221,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         self._report_steps = tuple(steps for steps in reports if steps)
         self._awaited_steps = awaited_steps
         self._length = TunedLoopLength(_LONGEST_SECONDS)
-        # How much a step adds to the global step: 2 where an optimizer trains both halves of a
-        # model and counts each.
+        # How much a step adds to the global step: 2 if an optimizer trains both halves of a model and counts each.
         self._counted = 1
 
     @property
@@ -233,7 +231,7 @@ class FastForwardHook(v1.train.SessionRunHook):
 
     @property
     def has_long_loops(self) -> bool:
-        """Whether few of the steps run by themselves."""
+        """Whether only few of the steps run by themselves."""
         acts = (*self._report_steps, self._save_steps, self._awaited_steps)
         periods = [steps for steps in acts if steps]
         return min(periods, default=_LONG_LOOP) >= _LONG_LOOP
@@ -263,7 +261,7 @@ class FastForwardHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Notes the step that a call has reached."""
+        """Records the step that a call has reached."""
         reached = int(run_values.results)
         self._counted = max(self._counted, reached - self._step)
         self._step = reached
@@ -276,8 +274,8 @@ class FastForwardHook(v1.train.SessionRunHook):
         loop = self._prepared_loop(step_context.session)
         longest = self._length()
         last = self._step + (longest if ahead is None else min(ahead, longest))
-        # A loop ends at each report on the way. Where a step counts two and the report is one away
-        # (`or 1`), the step runs nevertheless, and the report comes a step late.
+        # A loop ends at each report on the way. If a step counts two and the report is one away (`or 1`), the step runs
+        # nevertheless, and the report comes a step late.
         while steps := min(self._steps_within(last), self._steps_within(self._next_report()) or 1):
             self._run(loop, step_context.session, steps)
 
@@ -331,10 +329,9 @@ def loop_of_all_steps(
     master: str,
     jit_compile: bool | str | None,
 ) -> TemplateLoop | None:
-    """Returns a loop in which every step is to run, where that is needed for the same bits each time."""
-    # A step of a loop and one by itself may differ in the last bit, and which steps run by
-    # themselves depends on the clock and on where a session starts. Not possible where more than
-    # the loss is fetched from a step.
+    """Returns a loop for all steps, if the same bits are needed each time."""
+    # A step in a loop and a step by itself may differ in the last bit, and the clock and a session's start decide which
+    # steps run by themselves. Not possible if more than the loss is fetched from a step.
     if not same_each_time(settings):
         return None
     template = plan.template
@@ -354,7 +351,7 @@ def loop_of_all_steps(
 
 
 def same_each_time(settings: SessionSettings) -> bool:
-    """Returns whether a training is to make the same model each time."""
+    """Returns whether a training must make the same model each time."""
     seeded = v1.get_default_graph().seed is not None
     return settings.save_input_position or seeded or tf_private.is_op_determinism_enabled()
 
@@ -368,7 +365,7 @@ def fast_forward_of(
     loop: TemplateLoop | None,
     awaited_steps: int | None,
 ) -> FastForwardHook | None:
-    """Returns the hook that runs steps ahead, where all hooks allow it."""
+    """Returns the hook that runs steps ahead, if all hooks allow it."""
     asked = settings.jit_compile is not None
     if not _may_loop(plan, hooks, settings, master):
         if asked and jit_compile:
@@ -396,7 +393,7 @@ def fast_forward_of(
 def optimizing_of(
     plan: TrainingPlan, loop: TemplateLoop | None, fast_forward: FastForwardHook | None
 ) -> Optimizing:
-    """Returns how much of the graph to optimize, as far as it is worth the time to the first step."""
+    """Returns how much of the graph to optimize; more would delay the first step more than it saves."""
     if plan.make_loop is None or loop is not None:
         return Optimizing.NOTHING
     if fast_forward is None:

@@ -30,8 +30,8 @@ _HIDDEN_CHANGES = (
 
 def check_train_op(template: ModelTemplate) -> bool:
     """Warns of a train_op that changes no variable but counters; returns whether it trains."""
-    # A dry run has such a train_op on purpose, so training continues. Others have lost their
-    # optimizer's op, and would run all their steps and change nothing.
+    # Training continues, since a dry run has this train_op on purpose. Others have lost their optimizer's op, and
+    # would run all their steps without a change.
     trainable = {variable.op.name for variable in v1.trainable_variables()}
     graph_def = template.graph.as_graph_def()
     changes = VariableChanges(graph_def.library, changes=(*CHANGES, *_HIDDEN_CHANGES))
@@ -80,7 +80,7 @@ def _counts(op: tf.Operation) -> bool:
 
 
 def _variable_of(op: tf.Operation) -> str | None:
-    """Returns the name of the variable that is an op's first input; `None` where it is none."""
+    """Returns the name of the variable that is an op's first input, or `None`."""
     first = op.inputs[0].op if op.inputs else None
     return first.name if first is not None and first.type == "VarHandleOp" else None
 
@@ -104,19 +104,18 @@ class TrainingPlan:
     # Most steps of a session call.
     steps_per_call: int = 1
     # Makes a loop that may run steps between the calls that hooks must see, given whether each op
-    # runs on one thread; `None` where hooks must see every call.
+    # runs on one thread; `None` if hooks must see every call.
     make_loop: Callable[[bool], TemplateLoop] | None = None
     # Returns the last step of a session that starts at a step; `None` for the end of the input.
     last_step_of: Callable[[int], int | None] = lambda start: None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
-    # The input, where it is not in the session's graph.
+    # The input, if it is not in the session's graph.
     saved_input: SavedInput | None = None
-    # Ends the running loop after its current step, from another thread; `None` where calls are
-    # short, or can't be ended.
+    # Ends the running loop after its current step, from another thread; `None` if calls are short, or can't be ended.
     end_loop: Callable[[], None] | None = None
     # Hook that stops the processes that make the same steps together; `None` for a single one.
     agreed_stop: v1.train.SessionRunHook | None = None
-    # Steps between log lines of loss and step, where `log_step_count_steps` is not set.
+    # Steps between log lines of loss and step, if `log_step_count_steps` is not set.
     log_loss_every: int | None = None
     # How the job reads its input, saved with the input's position; "" if it is not needed.
     reading: str = ""
@@ -132,7 +131,7 @@ class TrainingPlan:
 def plan_training(
     template: ModelTemplate, *, steps: int | None, max_steps: int | None
 ) -> TrainingPlan:
-    """Plans a training that runs the template as it is."""
+    """Plans a training that runs the unchanged template."""
     check_train_op(template)
     limited = steps is not None or max_steps is not None
 

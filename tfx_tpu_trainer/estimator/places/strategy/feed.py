@@ -24,12 +24,12 @@ def spans_processes(strategy: tf.distribute.Strategy) -> bool:
 
 
 def is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether a strategy has replicas in other processes, or on TPUs."""
+    """Returns whether a strategy has replicas in other processes or on TPUs."""
     return spans_processes(strategy) or is_of_tpus(strategy)
 
 
 def is_of_tpus(strategy: Any) -> bool:
-    """Returns whether a strategy is TensorFlow's for TPUs, of either generation of its class; `None` is not."""
+    """Returns whether a strategy is TensorFlow's for TPUs, of either generation of its class; `False` for `None`."""
     return type(strategy).__name__.startswith("TPUStrategy")
 
 
@@ -39,7 +39,7 @@ def _cluster_of(strategy: tf.distribute.Strategy) -> tf.train.ClusterSpec:
 
 
 def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
-    """Refuses a strategy whose devices elsewhere a program without eager execution can't reach."""
+    """Rejects a strategy with remote devices that a program without eager execution can't reach."""
     if is_elsewhere(strategy):
         raise RuntimeError(
             f"{type(strategy).__name__} connects to its devices eagerly, but this program disabled "
@@ -50,7 +50,7 @@ def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
 
 
 def _made_eagerly(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Remakes a strategy of GPUs eagerly, which gives it the order of its devices' collectives."""
+    """Makes a strategy of GPUs again, eagerly, which sets the order of its devices' collectives."""
     kinds = (tf.distribute.MirroredStrategy, v1.distribute.MirroredStrategy)
     devices = strategy.extended.worker_devices
     if isinstance(strategy, kinds) and any("GPU" in device for device in devices):
@@ -62,7 +62,7 @@ class EagerThread:
     """A thread in which TensorFlow executes eagerly."""
 
     # A strategy runs eagerly, while the session and hooks that drive it are in a graph. Eager
-    # execution is a property of the thread, and nothing public leaves a graph but closing it.
+    # execution is a property of the thread, and no public call leaves a graph, except closing it.
 
     def __init__(self, cluster: tf.train.ClusterSpec) -> None:
         self._cluster = cluster
@@ -96,7 +96,7 @@ class EagerThread:
         return self._executor.submit(function, *args).result()
 
     def _eagerly(self, function: Callable[..., _T], *args: Any) -> _T:
-        # Also where the program has called disable_v2_behavior(), as programs for TensorFlow 1 do.
+        # Even if the program has called disable_v2_behavior(), as programs for TensorFlow 1 do.
         try:
             with tf_private_strategy.eager_mode():
                 return function(*args)
@@ -107,7 +107,7 @@ class EagerThread:
 
 
 class StrategyFeed:
-    """Feeds the replicas of a strategy: a batch of the dataset is one replica's.
+    """Feeds the replicas of a strategy: each gets one batch of the dataset.
 
     Attributes:
         strategy: The strategy.
@@ -130,12 +130,12 @@ class StrategyFeed:
         on_host: bool = False,
     ) -> None:
         self.eager = EagerThread(_cluster_of(strategy))
-        # TPUs draw in loops of their own, for which this is not tested.
+        # TPUs draw in their own loops; saving is not tested there.
         self.is_saved = saved and repeated and not is_of_tpus(strategy)
         if not self.eager.is_switched_on():
             _check_devices_are_here(strategy)
-            # The default of an estimator's sessions and of TensorFlow 2's eager execution: programs
-            # make strategies of GPUs that a host may lack.
+            # The default of an estimator's sessions and of TensorFlow 2's eager execution; programs make strategies of
+            # GPUs that a host may lack.
             tf.config.set_soft_device_placement(True)
             strategy = self.eager.run(_made_eagerly, strategy)
         self.strategy = strategy
@@ -161,17 +161,17 @@ class StrategyFeed:
 
         def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = noted(context)
-            # Where all batches have one shape, TensorFlow ends every replica's input with the first
-            # that ends; else it continues, with batches of zeros that are not marked. So each batch
-            # brings a 1 along, which is a 0 in those.
+            # If all batches have one shape, TensorFlow ends every replica's input with the first that ends; else it
+            # continues with batches of zeros that are not marked. So each batch has an additional element: 1, or 0 if
+            # TensorFlow added the batch.
             endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
             self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
             return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))
 
-        # Only a plain iterator's position can be saved. So where it is to be saved, each process
-        # has its dataset's own iterator, and draws a batch for each of its replicas itself; else
-        # the strategy distributes, which may read ahead onto the devices. Evaluation and prediction
-        # draw themselves, too, since they must know which batches are the last.
+        # Only a plain iterator's position can be saved. So if it is to be saved, each process has its dataset's own
+        # iterator, and draws a batch for each of its replicas itself; else the strategy distributes, and may read ahead
+        # onto the devices. Evaluation and prediction draw themselves, too, since they must know which batches are the
+        # last.
         def make() -> Any:
             if repeated and not self.is_saved:
                 options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -179,7 +179,7 @@ class StrategyFeed:
                     marked, options if on_host else None
                 )
             if repeated and spans_processes(strategy):
-                # Only the strategy knows which of the processes this one is.
+                # Only the strategy knows the number of this process.
                 strategy.distribute_datasets_from_function(noted)
                 return self._last_dataset
             return noted(self.pipeline)
@@ -274,7 +274,7 @@ class StrategyFeed:
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(
                 self.strategy,
-                # Replicas are numbered over all processes, and all processes have as many.
+                # Replicas are numbered over all processes, which have the same number of replicas.
                 lambda context: parts[context.replica_id_in_sync_group % len(parts)],
             )
 

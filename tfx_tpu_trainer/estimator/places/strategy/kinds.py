@@ -47,7 +47,7 @@ def is_none(strategy: tf.distribute.Strategy | None) -> bool:
 
 
 def is_parameter_server(strategy: tf.distribute.Strategy | None) -> bool:
-    """Returns whether a strategy is the parameter server strategy of `tf.compat.v1`, which runs no steps.
+    """Returns whether a strategy is the parameter server strategy of `tf.compat.v1`, which runs no steps itself.
 
     Its variables are those of TF_CONFIG's ps tasks, in each worker's own graph.
     """

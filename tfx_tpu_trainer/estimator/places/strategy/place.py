@@ -26,8 +26,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
 )
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan, check_train_op
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, on_cores
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
@@ -86,7 +85,7 @@ class StrategyTrace(Trace):
     """A call that was traced for one replica of a strategy."""
 
     feed: StrategyFeed
-    # The tables of its embeddings, outside of the replicas; `None` where there are none.
+    # The tables of its embeddings, outside of the replicas; `None` if there are none.
     tables: StrategyTables | None
 
 
@@ -100,21 +99,21 @@ class EmbeddedCall(Protocol):
         """Returns the function that trains the tables, after the trace."""
 
     def make_tables(self) -> StrategyTables | None:
-        """Makes the tables in the graph of the trace; `None` where there are none."""
+        """Makes the tables in the graph of the trace; `None` if there are none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnderStrategy:
     """A `Place` under a `tf.distribute` strategy."""
 
-    # Its input_fn is called once for each worker, with the worker's context; a batch of its dataset
-    # is one replica's. Its model_fn is called with one replica's features and labels.
+    # Its input_fn is called once for each worker, with the worker's context; each replica gets one batch of its
+    # dataset. Its model_fn is called with one replica's features and labels.
     call: Call
     strategy: tf.distribute.Strategy
     # Added to the params of both functions.
     added: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Whether model_fn is a program for strategies: `tf.distribute` shows it the replicas, and its
-    # optimizers combine gradients. One for TPU cores wraps its optimizer in a `CrossShardOptimizer`.
+    # Whether model_fn is written for strategies: `tf.distribute` shows it the replicas, and its optimizers combine
+    # gradients. A model_fn for TPU cores wraps its optimizer in a `CrossShardOptimizer`.
     sees_strategy: bool = True
     # How many steps of training a session call runs; `None` for one.
     loops: Loops | None = None
@@ -122,7 +121,7 @@ class UnderStrategy:
     num_cores_per_replica: int | None = None
     # How a replica's input is cut over its cores.
     input_partition_dims: Sequence[Any] | None = None
-    # Wraps the call for each trace, where there are embeddings outside of the model.
+    # Wraps the call for each trace, if there are embeddings outside of the model.
     embed: Callable[[Call, tf.distribute.Strategy], EmbeddedCall] | None = None
 
     def trace(self) -> StrategyTrace:
@@ -154,7 +153,7 @@ class UnderStrategy:
             spec = call.call_model_fn(*inputs, self.added)
         template = with_effects(spec.as_template(mode=call.mode, features=features, labels=labels))
         if template.loss is not None and template.loss.dtype.is_integer:
-            # The mean of the replicas' losses is no integer.
+            # The mean of the replicas' losses is not an integer.
             template = dataclasses.replace(template, loss=tf.cast(template.loss, tf.float64))
         template = refuse_captured_tensors(
             template, runs_on=f"the replicas of {named_with_replicas(strategy)}"
@@ -256,7 +255,7 @@ class UnderStrategy:
 
     def _watched_gradients(self, template: ModelTemplate, asked: Asked) -> FirstStepOfLoop | None:
         if is_elsewhere(self.strategy) or spans_processes(self.strategy):
-            # A TPU would return them with every step, and all processes must make the same sums.
+            # A TPU would return them in every step, and all processes must make the same sums.
             log_not_written(named_with_replicas(self.strategy))
             return None
         gradients = find_gradients(template, replicas=self.strategy.num_replicas_in_sync)
@@ -290,7 +289,7 @@ class UnderStrategy:
         )
 
     def _cut_input(self, features: Any, labels: Any) -> tuple[Any, Any]:
-        """Annotates the input for a TPU's compiler with how it is cut; the strategy sends it whole."""
+        """Annotates the input for a TPU's compiler with the way it is cut; the strategy sends it whole."""
         dims = self.input_partition_dims
         cuts = tf_private_strategy.cores_per_replica(self.strategy) > 1
         check_input_partitions(dims, features=features, labels=labels, evenly=cuts)

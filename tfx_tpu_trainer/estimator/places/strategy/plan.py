@@ -44,9 +44,9 @@ class StrategyPlacement:
     session_creator: Callable[..., v1.train.SessionCreator]
     # Number of batches in a step of evaluation; `None` in other modes.
     batches: tf.Tensor | None = None
-    # The input of training, where its position can be saved.
+    # The input of training, if its position can be saved.
     saved_input: SavedInput | None = None
-    # The summary of gradients that a hook has requested; `None` where none is written.
+    # The summary of gradients that a hook has requested; `None` without a request.
     gradients: tf.Tensor | None = None
     # As in `TrainingPlan`.
     end_loop: Callable[[], None] | None = None
@@ -116,7 +116,7 @@ def place_training_under_strategy(
     gradients: FirstStepOfLoop | None = None,
     tables: StrategyTables | None = None,
 ) -> StrategyPlacement:
-    """Places training under a strategy, where sums over replicas keep their variables equal."""
+    """Places training under a strategy; sums over replicas keep their variables equal."""
     leave_out_summaries()
     replicas = feed.strategy.num_replicas_in_sync
     host_call = trace_host_function(template.host_call, cores=replicas, broadcast=False, full=False)
@@ -179,7 +179,7 @@ def place_evaluation_under_strategy(
     )
     outputs = iter(steps.outputs)
     loss = next(outputs)
-    # Rows are counted by the features, so these become rows without content.
+    # Rows are counted by the features, so these are rows without content.
     features = None if rows is None else tf.zeros([next(outputs)], tf.bool)
     eval_metrics, host_call = (
         function and _with_tensors(function, outputs) for function in functions
@@ -245,7 +245,7 @@ def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
     access = VariableAccess(steps.handles)
 
     def create(*, master: str = "", **options: Any) -> StrategySessionCreator:
-        del master  # The cluster is the strategy's; the session is on this host.
+        del master  # The strategy has the cluster; the session is on this host.
         return StrategySessionCreator(steps, access, **options)
 
     return create

@@ -17,13 +17,13 @@ SumOverReplicas = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
 class _Stage:
     """The nodes between two rounds of sums."""
 
-    # Those that later stages, sums or the fetches read.
+    # The nodes that later stages, sums or the fetches read.
     results: dict[str, tf.Tensor | tf.Operation] = dataclasses.field(default_factory=dict)
     # The sums whose addends are known after this stage.
     sums: list[tf.Operation] = dataclasses.field(default_factory=list)
 
 
-# How a graph is cut at its sums. The problem: TensorFlow's strategies sum by a call in Python,
+# How a graph is cut at its sums. The problem: TensorFlow's strategies sum with a call in Python,
 # between two parts of a replica's function, and have no op for it that a copied graph could
 # contain. The idea: an op's stage is the number of sums on the longest path to it. With a gradient
 # that is divided by the number of rows of all replicas,
@@ -31,7 +31,7 @@ class _Stage:
 # stage 0 has gradient(loss) and rows, then n is summed; stage 1 divides, then g is summed; stage 2
 # updates w.
 # The invariants: each node is copied in exactly one stage, and later ones read that copy
-# (`results`), so that a dropout mask or an assignment is not made twice; and all replicas make the
+# (`results`), so a dropout mask or an assignment is not made twice; and all replicas make the
 # same sums in the same order, as each waits for the others.
 class ReplicaStages:
     """The part of a traced graph that one replica runs, cut at the sums over replicas."""
@@ -131,7 +131,7 @@ class ReplicaStages:
     def _hand_on(
         self, node: tf.Tensor | tf.Operation, reader_stage: int, stages: list[_Stage]
     ) -> None:
-        """Notes that a later stage reads a node; `copy` itself hands on the results of sums."""
+        """Records that a later stage reads a node; `copy` itself passes on the results of sums."""
         for op in self._made_by([node]):
             stage = self._stage_of.get(op.name, reader_stage)
             if stage < reader_stage and op.type != SUM:
@@ -155,7 +155,7 @@ class ReplicaStages:
 
 
 def _addends(op: tf.Operation) -> list[tf.Tensor]:
-    """Returns what an op reads; of a sum, its addend without the groups of replicas."""
+    """Returns an op's inputs; for a sum, its addend without the groups of replicas."""
     return list(op.inputs)[:1] if op.type == SUM else list(op.inputs)
 
 

@@ -29,7 +29,7 @@ class StrategySteps(Protocol):
     handles: Sequence[tf.Tensor]
 
     def start(self, values: Mapping[str, np.ndarray]) -> None:
-        """Makes the variables from their first values, by name of the handle."""
+        """Makes the variables from their initial values, by name of the handle."""
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
         """Runs the steps of one session call; returns the value of each output."""
@@ -45,7 +45,7 @@ class StrategySteps(Protocol):
 class _FetchNeeds:
     """The dependencies of fetches."""
 
-    # For each fetch that depends on a step's input: who fetches it, and its name.
+    # For each fetch that depends on a step's input: the fetching hook or caller, and the name.
     inputs: tuple[tuple[str, str], ...]
     # Whether they need a step.
     makes_step: bool
@@ -54,7 +54,7 @@ class _FetchNeeds:
 
 
 class StrategySession(v1.Session):
-    """A session on this host that has the variables' names, and leaves the steps to a strategy."""
+    """A session on this host that has the variables' names, and lets a strategy run the steps."""
 
     # Hooks, savers and the engine's own loops use it like any session: a fetch of a step's results
     # (the loss, the tensors of metrics, predictions) runs a step; a fetch of variables, such as a
@@ -74,7 +74,7 @@ class StrategySession(v1.Session):
         """Passes the variables, which must be initialized, to the strategy."""
         self._steps.start(super().run(self._access.reads))
         self._started = True
-        # Where other processes have replicas, all start with the chief's values.
+        # If other processes have replicas, all start with the chief's values.
         self._mark_stale()
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class StrategySession(v1.Session):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Runs fetches, after a step of the strategy where they need one."""
+        """Runs fetches, after a step of the strategy if they need one."""
         if not self._started:
             return super().run(fetches, feed_dict, options, run_metadata)
         feed_dict = dict(feed_dict or {})
@@ -98,7 +98,7 @@ class StrategySession(v1.Session):
             raise RuntimeError(
                 f"{owner} fetches {node!r}, which depends on the batch of a step. Under a "
                 "tf.distribute strategy, steps do not run in a session: hooks can fetch only the "
-                "loss, the global step and what depends on nothing but variables. Remove the "
+                "loss, the global step and tensors that depend only on variables. Remove the "
                 "hook, or train without the strategy (use_tpu=False, or emulated TPU cores)."
             )
         if needs.makes_step:
@@ -109,7 +109,7 @@ class StrategySession(v1.Session):
         return super().run(fetches, feed_dict, options, run_metadata)
 
     def run_here(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> Any:
-        """Runs fetches in this session, a template's inputs among what is fed."""
+        """Runs fetches in this session; the feeds include a template's inputs."""
         # Not all variables, since embedding tables are large.
         self._bring(self._needs(fetches, feed_dict).handles)
         return super().run(fetches, feed_dict)
@@ -122,7 +122,7 @@ class StrategySession(v1.Session):
         self._stale = {handle.name for handle in self._steps.handles}
 
     def _bring(self, handles: Sequence[str]) -> None:
-        # Only variables that are read now: each step makes all stale, and few steps are looked at.
+        # Only variables that are read now: each step makes all stale, and few steps are read.
         wanted = [name for name in handles if name in self._stale]
         if wanted:
             writes = [self._access.writes[name] for name in wanted]
@@ -253,13 +253,13 @@ class _HookInScope(WrappedHook):
 
 
 def _on_this_host(op: tf.Operation) -> str:
-    """Drops the worker from an op's device in a strategy's scope: the session has only this process."""
+    """Drops the worker from an op's device in a strategy's scope, since the session has only this process."""
     device = tf.DeviceSpec.from_string(op.device)
     return device.replace(job=None, replica=None, task=None).to_string()
 
 
 def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
-    """Yields who fetches, and what: a hooked session's fetches are keyed by hook."""
+    """Yields the owner of each fetch, and the fetch: a hooked session's fetches are keyed by hook."""
     if fetches is None:
         return
     if isinstance(fetches, Mapping):

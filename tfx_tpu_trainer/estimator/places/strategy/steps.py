@@ -71,7 +71,7 @@ class _ReplicaSteps:
         if both := sorted(in_replicas & self._of_tables):
             raise ValueError(
                 f"model_fn reads {both}, tables of embedding_config_spec: under a tf.distribute "
-                "strategy they are no part of the model. Read them with get_variable_value after "
+                "strategy they are not in the model. Read them with get_variable_value after "
                 "training."
             )
         self.handles: Sequence[tf.Tensor] = [*self._replica.handles, *of_tables]
@@ -126,7 +126,7 @@ class _ReplicaSteps:
         results = self.strategy.run(
             _one_replica(step),
             args=(self._feed.distribute(parts),),
-            # Ids would be padded to the longest replica's, as if they were rows.
+            # Ids would be padded to the length of the longest replica's, as if they were rows.
             options=tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False),
         )
         count = self._tables.returned
@@ -156,7 +156,7 @@ class _ReplicaSteps:
         context = tf.distribute.get_replica_context()
 
         def sum_over_replicas(addends: list[tf.Tensor]) -> list[tf.Tensor]:
-            # In one call for each type: strategies sum integers on the host, and do not mix types.
+            # One call for each type: strategies sum integers on the host, and do not mix types.
             totals: dict[int, tf.Tensor] = {}
             for dtype in dict.fromkeys(addend.dtype for addend in addends):
                 places = [place for place, each in enumerate(addends) if each.dtype == dtype]
@@ -164,8 +164,8 @@ class _ReplicaSteps:
                 totals.update(zip(places, sum_in_replicas(context, of_type), strict=True))
             return [totals[place] for place in range(len(addends))]
 
-        # TPUStrategy traces all replicas at once: there the number is no constant, and each core
-        # draws other random numbers anyway.
+        # TPUStrategy traces all replicas at once: the number is not a constant there, and each core draws other random
+        # numbers anyway.
         replica_id = context.replica_id_in_sync_group
         number = int(tf.get_static_value(replica_id) or 0)
         handles = self._variables.local_handles()
@@ -292,7 +292,7 @@ class TrainingSteps(_ReplicaSteps):
     ) -> tuple[int, list[np.ndarray], list[np.ndarray], bool]:
         due = [] if self._gradients is None else [tf.constant(is_due)]
         if self._tables is not None:
-            # Before the loop: where the input ends with an error, steps have run nevertheless.
+            # Before the loop, since steps have run even if the input ends with an error.
             self._tables.step()
         made, *outputs, tensors = self._loop(self._iterator, tf.constant(count), *due)
         was_cut = self._is_cut is not None and bool(self._is_cut.numpy())
@@ -301,7 +301,7 @@ class TrainingSteps(_ReplicaSteps):
 
     def _steps_in_graph(self, iterator: Any, count: tf.Tensor, *due: tf.Tensor) -> tuple[Any, ...]:
         """Runs the steps; returns their number, the values of `outputs`, and the host call's tensors."""
-        # The loop is in the graph, so that 100 steps cost one call from Python. It ends early in two
+        # The loop is in the graph, so 100 steps cost one call from Python. It ends early in two
         # cases: the input has too few batches left for all replicas (`is_complete`), or another
         # thread cuts the loop (`_is_cut`), but not before its first step: a session call without
         # steps would be repeated endlessly. `made` counts the steps that have run. Only a host call
@@ -448,15 +448,15 @@ class BatchSteps(_ReplicaSteps):
     ) -> list[list[np.ndarray]]:
         results = session.run_here(self._on_host, self._feed.host_values(batch))
         counted = session.read_here(sorted(self._local_names & {h.name for h in self.handles}))
-        # The step here started from the replicas' counts and this host's earlier ones. The
-        # replicas continue without these, so the difference is this host's share.
+        # The step on this host started from the sum of the replicas' counts and this host's earlier
+        # counts. The replicas continue from their own, so the difference was counted on this host.
         for name, value in counted.items():
             self._counted_here[name] = value - super().value(name)
         return [[value] for value in results[: self._tensor_count]]
 
 
 def _one_replica(function: Callable[..., Any]) -> Callable[..., Any]:
-    # The graph is imported, not written in Python: AutoGraph has nothing to convert.
+    # The graph is imported instead of written in Python, so AutoGraph has nothing to convert.
     return tf.autograph.experimental.do_not_convert(function)
 
 
@@ -470,6 +470,6 @@ def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
 
 def _function_of_its_own(method: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a tf.function without TensorFlow's warning of retracing."""
-    # Each training and evaluation of a process traces its own, once. TensorFlow counts tracings by
-    # a function's code, which a partial lacks.
+    # Each training and evaluation of a process traces its own function, once. TensorFlow counts tracings by a
+    # function's code, which a partial lacks.
     return tf.function(functools.partial(method), autograph=False)

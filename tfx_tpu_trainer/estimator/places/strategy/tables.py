@@ -19,8 +19,8 @@ Batch = Mapping[str, tf.Tensor]
 class StrategyTables(abc.ABC):
     """The tables of a model's embeddings while a strategy runs its steps.
 
-    In the session, and so in checkpoints, the tables and their slots are variables of the trace, with the same names
-    as in any other run. During the strategy's steps they are wherever embeddings are looked up.
+    In the session, and so in checkpoints, the tables and their slots are variables of the trace, with the same names as
+    in any other run. During the strategy's steps they are where embeddings are looked up.
 
     A step calls `send` on the host; `receive`, the model and `train` in each replica; and `finish` on the host.
 
@@ -28,13 +28,13 @@ class StrategyTables(abc.ABC):
         handles: Handles of the variables that are here instead of in the replicas.
         received: Tensors of the trace that a replica receives.
         sent: Tensors of the trace that a replica sends; none outside of training.
-        returned: How many tensors `train` returns.
+        returned: The number of tensors that `train` returns.
     """
 
     returned = 0
 
     def __init__(self, lookups: Lookups, *, replicas: int) -> None:
-        """Makes the optimizers' slots in the default graph, which must be the trace's."""
+        """Makes the optimizers' slots in the default graph, which must be that of the trace."""
         self._lookups = lookups
         known = {variable.ref() for variable in v1.global_variables()}
         self._update = trace_host_function(
@@ -51,11 +51,11 @@ class StrategyTables(abc.ABC):
 
     @abc.abstractmethod
     def start(self, values: Mapping[str, np.ndarray]) -> None:
-        """Takes the variables' first values, by name of the handle; called in eager mode."""
+        """Takes the variables' initial values, by name of the handle; called in eager mode."""
 
     @abc.abstractmethod
     def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
-        """Looks the replicas' ids up, or starts that; called in a function, on the host."""
+        """Looks up the replicas' ids, or starts that; called in a function, on the host."""
 
     @abc.abstractmethod
     def receive(self, passed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -72,7 +72,7 @@ class StrategyTables(abc.ABC):
         batches: Sequence[Batch],
         returned: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Trains the tables where `train` has not; called in a function, on the host."""
+        """Trains the tables unless `train` has; called in a function, on the host."""
 
     @abc.abstractmethod
     def value(self, handle: str) -> np.ndarray:
@@ -116,7 +116,7 @@ class HostTables(StrategyTables):
             ]
 
     def receive(self, passed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the embeddings that were looked up."""
+        """Returns the looked-up embeddings."""
         return list(passed)
 
     def train(self, sent: Sequence[tf.Tensor]) -> list[tf.Tensor]:

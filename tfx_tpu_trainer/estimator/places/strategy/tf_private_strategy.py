@@ -2,10 +2,12 @@
 
 | name | why | if it goes away |
 |---|---|---|
-| methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and its calls of `tf.distribute` (optimizers sum gradients by it) must add to that one trace: a strategy of our own serves them | patch the optimizers, as `from_estimator` does |
+| methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and its calls of
+`tf.distribute` (optimizers sum gradients by it) must add to that one trace: our own strategy implements them | patch
+the optimizers, as `from_estimator` does |
 | `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
 | `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
-| `TPUStrategy.extended._device_assignment` | the cores of a replica have no public name once the strategy is made | ask for them in `TPUConfig` |
+| `TPUStrategy.extended._device_assignment` | the cores of a replica have no public name once the strategy is made | read them from `TPUConfig` |
 | `ops.gradient_registry` | `ReplicaContext.all_reduce` registers a gradient function in each graph, forever, and with it the graph and the strategy | live with some megabytes a session |
 | `context.eager_mode` | a strategy runs eagerly, and programs for TensorFlow 1 switch eager execution off for every thread (`disable_v2_behavior()`) | call the functions in a `tf.py_function` of a session, which runs them eagerly |
 """
@@ -90,7 +92,7 @@ class _TracedExtended(v1.distribute.StrategyExtended):
     def __init__(self, strategy: tf.distribute.Strategy, replicas: int) -> None:
         super().__init__(strategy)
         self._replicas = replicas
-        # Whether gradients, which are reduced to their variable, are summed.
+        # Whether gradients, the values reduced to their variable, are summed.
         self.sums_gradients = True
 
     @property
@@ -124,15 +126,15 @@ class _TracedExtended(v1.distribute.StrategyExtended):
         return (value,)
 
     def value_container(self, value: Any) -> Any:
-        """Returns the value itself: there are no containers of several."""
+        """Returns the value itself, since there are no containers of several."""
         return value
 
     def read_var(self, v: tf.Variable) -> tf.Tensor:
-        """Reads a variable; the replicas' counts are summed where the value is used."""
+        """Reads a variable; the replicas' counts are summed when the value is used."""
         return tf.identity(v)
 
     def non_slot_devices(self, var_list: Sequence[tf.Variable]) -> tf.Variable:
-        """Returns the variable with which others, besides slots, are placed."""
+        """Returns the variable next to which others, except slots, are placed."""
         return var_list[0]
 
     def _in_multi_worker_mode(self) -> bool:
@@ -143,17 +145,17 @@ class _TracedExtended(v1.distribute.StrategyExtended):
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
-        """Devices of the replicas: the trace has none."""
+        """Devices of the replicas; the trace has none."""
         return ("",)
 
     @property
     def parameter_devices(self) -> tuple[str, ...]:
-        """Devices of the variables: the trace has none."""
+        """Devices of the variables; the trace has none."""
         return ("",)
 
     @property
     def experimental_between_graph(self) -> bool:
-        """Whether each worker has a graph of its own."""
+        """Whether each worker has its own graph."""
         return False
 
     @property
@@ -197,7 +199,7 @@ def sum_in_replicas(
 
 
 def cores_per_replica(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of TPU cores of a strategy's replica; 1 where there are none."""
+    """Returns the number of TPU cores of a strategy's replica, or 1 without TPUs."""
     assignment = getattr(strategy.extended, "_device_assignment", None)
     return 1 if assignment is None else assignment.num_cores_per_replica
 

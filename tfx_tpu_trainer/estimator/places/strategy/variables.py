@@ -9,13 +9,12 @@ import tensorflow as tf
 class StrategyVariables:
     """A `tf.Variable` of the strategy for each variable of the template that a step uses."""
 
-    # Each replica has its own copy and updates it with its own op; sums over replicas keep them
-    # equal. Variables that depend on a replica's own rows, such as the moving averages of a batch
-    # norm, are the first replica's when they are read, as on TPU cores. Local variables, those of
-    # metrics, count each replica's rows and are added up when they are read.
-    # A strategy with a single copy of each variable (`CentralStorageStrategy`) differs: all replicas
-    # read it, and the first one changes it for all, by the sums over replicas; local variables count
-    # all replicas' rows by themselves.
+    # Each replica has its own copy and updates it with its own op; sums over replicas keep the copies equal. If a
+    # variable depends on a replica's own rows, such as the moving averages of a batch norm, the first replica's copy is
+    # read, as on TPU cores. Local variables, those of metrics, count each replica's rows and are added up when they are
+    # read. A strategy with a single copy of each variable (`CentralStorageStrategy`) differs: all replicas read it, and
+    # the first one changes it for all, by the sums over replicas; local variables count all replicas' rows by
+    # themselves.
 
     def __init__(
         self,
@@ -51,8 +50,8 @@ class StrategyVariables:
         value = self._variables[name].read_value().numpy()
         if self._is_shared or name not in self._summed:
             return value
-        # Each replica counts from the first value, which may count only once: four replicas that
-        # each add 1 to 10 read as 44, for 14.
+        # Each replica counts from the initial value, which must count only once: four replicas that each add 1 to 10
+        # read as 44, but the result is 14.
         surplus = self._strategy.num_replicas_in_sync - 1
         return value - surplus * self._first_values[name]
 
@@ -75,7 +74,7 @@ class StrategyVariables:
 
 
 def check_are_variables(handles: Sequence[tf.Tensor]) -> None:
-    """Refuses handles of anything but variables, such as tables."""
+    """Rejects handles of anything but variables, such as tables."""
     others = [handle.op for handle in handles if handle.op.type != "VarHandleOp"]
     if others:
         raise ValueError(

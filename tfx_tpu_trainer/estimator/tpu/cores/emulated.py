@@ -31,7 +31,7 @@ class OnEmulatedCores(OnCores):
     """A `Place` on emulated cores."""
 
     def trace(self) -> CoreTrace:
-        """Calls the user's functions as on cores, allowing ops that can't be emulated."""
+        """Calls the user's functions as on cores, and allows ops that can't be emulated."""
         return self.core_call.trace_on(None)
 
     def trace_to_run(self) -> CoreTrace:
@@ -45,8 +45,8 @@ class OnEmulatedCores(OnCores):
 
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
         """Finds the gradients of the train_op, summed over all cores."""
-        # Checked first: the nodes that watch gradients contain sums over cores, which this check looks for, so that a
-        # model without any would pass it afterwards.
+        # Checked first, since the nodes that watch gradients contain sums over cores: with them, a model without any
+        # sum would pass this check.
         check_training_on_cores(trace.template, cores=trace.run.cores)
         gradients = find_gradients(trace.template, replicas=trace.run.cores)
         if not gradients:
@@ -86,9 +86,8 @@ def place_training_on_cores(
 ) -> StepLoop:
     """Makes a loop of training steps over emulated cores.
 
-    Each core has its own copy of the model on its own rows; variables are shared, gradients are
-    combined where the model sums over replicas, and only the first core's train_op runs, as its
-    gradients are those of all.
+    Each core has its own copy of the model on its own rows; variables are shared, gradients are combined where the
+    model sums over replicas, and only the first core's train_op runs, since all cores have its gradients.
     """
     check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
@@ -101,7 +100,7 @@ def place_training_on_cores(
     )
 
     # Only the first core's train_op is fetched: it reads each gradient's CrossReplicaSum, which the copier turns into
-    # the sum over all copies, so that every core's backward pass runs. A variable `w` on two cores becomes `w -= rate *
+    # the sum over all copies, so every core's backward pass runs. A variable `w` on two cores becomes `w -= rate *
     # (g0 + g1)`, once. Fetching the second core's train_op, too, would apply the same sum again. Invariant: `copies`
     # has the order of `fetches`, and each part below is sliced by position: [train_op, loss of each core, tensors of
     # the tables, tensors of host_call, watched gradients].
@@ -112,7 +111,7 @@ def place_training_on_cores(
         fetches += table_fetches
         fetches += [] if host_call is None else host_call.fetches()
         watched = () if gradients is None else gradients.tensors
-        # Watched gradients are already summed, so that the first core's are everyone's.
+        # Watched gradients are already summed, so the first core's apply to all cores.
         fetches += [Fetch(0, tensor) for tensor in watched]
         copies = copier.copy(fetches, replaced=feed.read(copier), name="cores", ends_of_turns=turns)
         effects = [copies[0]]
@@ -152,8 +151,8 @@ def ends_of_turns(
 ) -> list[tf.Tensor]:
     """Chooses what a core must have computed before the next one begins.
 
-    Cores that run side by side hold as many gradients as there are cores: of BERT-base 0.44 GB each.
-    In turns, each core's gradients are added to those before as soon as they are there.
+    Cores that run at the same time hold as many gradients as there are cores: 0.44 GB each for BERT-base. In turns,
+    each core's gradients are added to the sum as soon as they exist.
     """
     # A core's turn ends with its gradients, which are added to those before: core 1 begins once core 0's are there, and
     # only their sum is kept. Without this rule TensorFlow would start all cores at once.
@@ -166,8 +165,8 @@ def ends_of_turns(
         return []
     before = list(upstream(summed, given=given))
     # Turns would deadlock if core 0 waited for a value of core 1 (a batch norm over cores). An op that changes a
-    # variable runs on the first core for all, and what waits for it waits in every copy; there, too, turns must not set
-    # the order.
+    # variable runs on the first core for all, and ops that wait for it wait in every copy; there, too, turns must not
+    # set the order.
     if any(copier.reads_other_replicas(op) or copier.is_change(op) for op in before):
         return []
     return summed

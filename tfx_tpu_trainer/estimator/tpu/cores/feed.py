@@ -22,11 +22,10 @@ v1 = tf.compat.v1
 class CoreFeed:
     """Feeds the replicas of a template with full batches.
 
-    The sources' tensors stand at the top level of the graph, where they were made; a step copies
-    what makes them, an iterator's get_next as well as any other op, and cuts the copies into the
-    replicas' pieces. The template is traced on placeholders with one replica's static shapes;
-    only where short batches may come, and are not padded, the batch is unknown to it. Numbers have
-    no rows to cut: each replica has them as they are.
+    The sources' tensors are at the top level of the graph, where they were made; a step copies the ops that make them,
+    such as an iterator's get_next, and cuts the copies into the replicas' pieces. The template is traced on
+    placeholders with one replica's static shapes; only if short batches may come, and are not padded, the batch size is
+    unknown. Numbers have no rows to cut, so each replica gets them unchanged.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class CoreFeed:
             for name, shape, axis in zip(names, self.full_shapes, self.axes)
         ]
         if not (self.always_full or padded):
-            # A short batch may come: a model with a static batch size would compute with it, as tf.losses does when it
-            # divides by the number of rows.
+            # A short batch may come: a model with a static batch size would compute with that size, as tf.losses does
+            # when it divides by the number of rows.
             cut = [_with_open_axis(shape, axis) for shape, axis in zip(cut, self.axes)]
         self.placeholders = [v1.placeholder(*both) for both in zip(self.dtypes, cut)]
 
@@ -191,8 +190,8 @@ def _full_shape(
 ) -> list[int]:
     if tensor.shape.rank is None:
         raise ValueError(
-            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as that of "
-            f"what tf.py_function returns: tell it in input_fn with tf.ensure_shape. Got {tensor}."
+            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as for "
+            f"results of tf.py_function: set it in input_fn with tf.ensure_shape. Got {tensor}."
         )
     if tensor.shape.rank <= axis:
         raise ValueError(
@@ -225,11 +224,11 @@ def _with_open_axis(shape: list[int | None], axis: int) -> list[int | None]:
 
 @dataclasses.dataclass(frozen=True)
 class DrawnBatches:
-    """What one step took from the sources.
+    """The batches that one step took from the sources.
 
     Attributes:
-        batches: For each of the feed's draws, its flattened tensors; a source that has ended
-            gives batches of no rows.
+        batches: For each of the feed's draws, its flattened tensors; a source that has ended gives batches without
+            rows.
         rows: For each draw, its number of rows, an int32 scalar.
         ended: Whether a source has ended, a boolean scalar.
     """
@@ -245,15 +244,12 @@ class DrawnBatches:
 
 
 # Ten rows in batches of 4 on 2 cores: the batches have 4, 4 and 2 rows. The model was traced for a core's 2 rows, and
-# the last batch has 1 row per core, which no traced shape allows. The caller chooses one of three solutions:
-#
-# - `cut_full`: a full batch is cut into parts; core 0 gets rows 0 and 1, core 1 rows 2 and 3.
-# - `whole`: a short batch runs undivided on one copy of the model, with an unknown batch size. An evaluation does that:
-#   metric_fn then sees exactly the two rows and needs no weights.
-# - `cut_padded`: a short batch is padded with rows of zeros and a mask. A prediction does that: its rows are
-#   independent, so that the padding's can be cut off afterwards.
-#
-# A source that has ended gives batches without rows instead of an error, since other sources may still have some.
+# the last batch has 1 row per core, which no traced shape allows. The caller chooses one of three solutions: -
+# `cut_full`: a full batch is cut into parts; core 0 gets rows 0 and 1, core 1 rows 2 and 3. - `whole`: a short batch
+# runs undivided on one copy of the model, with an unknown batch size. An evaluation does that: metric_fn then sees
+# exactly the two rows and needs no weights. - `cut_padded`: a short batch is padded with rows of zeros and a mask. A
+# prediction does that: its rows are independent, so the padding's can be cut off afterwards. A source that has
+# ended gives batches without rows instead of an error, since other sources may still have some.
 
 
 class FiniteFeed(CoreFeed):
@@ -314,7 +310,7 @@ class FiniteFeed(CoreFeed):
     def whole(self, drawn: DrawnBatches) -> dict[str, tf.Tensor]:
         """Joins all batches for a single replica; see `CoreFeed.fed`.
 
-        Their shapes are hidden from the model: they are not full, whatever it reckons with.
+        Their shapes are hidden from the model, which may expect full batches.
         """
         batches = list(drawn.batches.values())
         together = [
@@ -329,9 +325,8 @@ class FiniteFeed(CoreFeed):
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """Sets the shapes of full batches on tensors, hidden from the graph outside.
 
-        Where a branch of a conditional states a shape (by tf.ensure_shape, or a reshape in the
-        model), shape inference takes it to hold outside of the branch too, and would take every
-        batch for a full one.
+        If a branch of a conditional states a shape (with tf.ensure_shape, or a reshape in the model), shape inference
+        assumes it outside of the branch, too, and would consider every batch a full one.
         """
         return hide(tensors, self.full_shapes)
 

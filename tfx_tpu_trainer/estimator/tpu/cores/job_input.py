@@ -1,8 +1,8 @@
-"""Reads a job's input by the calls of input_fn that it began with, wherever it continues.
+"""Reads a job's input by the calls of input_fn with which it began, wherever it continues.
 
 The calls of input_fn depend on the cores: eight cores of PER_HOST_V2 read batches of an eighth of a step's rows, and
-four would read batches of a quarter. So a checkpoint's position keeps the calls. A training that goes on with other
-cores, or on the host, makes the same ones, puts a step's batches together, and cuts them anew.
+four would read batches of a quarter. So a checkpoint's position keeps the calls. A training that continues on other
+cores, or on the host, makes the same calls, joins a step's batches, and cuts them again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
 from tfx_tpu_trainer.estimator.places.host import OnHost
@@ -46,13 +46,13 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class JobInput:
-    """How a job reads its input, with the replicas that it ran on last.
+    """How a job reads its input, with the replicas on which it ran last.
 
     Attributes:
         rows: Rows of a step.
         replicas: Copies of the model; 1 on the host.
         replica_rows: Rows of a step that each of them has.
-        mode: How rows travelled to the replicas where the job began; `None` if that was the host.
+        mode: How rows reached the replicas where the job began; `None` if that was the host.
         layout: The cores where the job began; `None` if that was the host.
     """
 
@@ -106,7 +106,7 @@ class GoingOn:
     def from_checkpoint(cls, here: JobInput, config: RunConfig) -> GoingOn:
         """Finds how the job of a configuration's checkpoint reads its input.
 
-        A job with another number of rows in a step is another one.
+        A job with another number of rows in a step is a different job.
         """
         folder = config.model_dir if config.save_input_position else None
         text = latest_reading(folder) if folder else None
@@ -208,7 +208,7 @@ def _put_together(
         if draw:
             assert source.iterator is not None
             # A source's batches must come in order.
-            with tf.control_dependencies(_leaves(batches[-1])):
+            with tf.control_dependencies(tf.nest.flatten(batches[-1], expand_composites=True)):
                 batch = split_features_and_labels(source.iterator.get_next())
         batches.append(batch)
     columns = list(zip(*map(_leaves, batches)))
@@ -224,8 +224,10 @@ def _leaves(batch: Any) -> list[tf.Tensor]:
     return [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
 
 
-def _joined(parts: Iterable[tf.Tensor], axis: int) -> tf.Tensor:
+def _joined(parts: Iterable[Any], axis: int) -> Any:
     first, *others = parts
+    if isinstance(first, tf.SparseTensor):  # On the host, ids of a TPU embedding may be.
+        return tf.sparse.concat(axis, [first, *others], expand_nonconcat_dims=True)
     return first if is_number(first) else tf.concat([first, *others], axis)
 
 

@@ -36,9 +36,8 @@ class CoreLayout:
     Attributes:
         num_replicas: Copies of the model.
         num_cores_per_replica: Cores of each copy.
-        model_parallelism: Whether a number of cores per replica was given, even if it is 1.
-            Defaults to `False`.
-        one_host: Whether a single host feeds all of them, however many there are.
+        model_parallelism: Whether a number of cores per replica was given, even 1. Defaults to `False`.
+        one_host: Whether a single host feeds all of them, for any number of hosts.
         cores_per_host: Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
     """
 
@@ -83,8 +82,8 @@ class RowSlice:
     """One replica's rows in a step.
 
     Attributes:
-        source: Which call of input_fn they come from.
-        draw: Which element that the step takes from that source.
+        source: The call of input_fn that they come from.
+        draw: Which of the elements that the step takes from that source.
         piece: Which of the element's equal pieces.
         pieces: How many pieces the element is cut into.
     """
@@ -178,8 +177,8 @@ def assign_cores(
 def computation_shape(cores: int, mesh: list[int]) -> list[int]:
     """Returns the block of a mesh that one replica fills.
 
-    It is the original's where chips have two cores: both cores of a chip first, then chips in the shape
-    of a square or of two. Where the mesh is too narrow for that, the block is longer.
+    For chips of two cores the block is as in the original: both cores of a chip first, then chips in the shape of one
+    square or two. If the mesh is too narrow for that, the block is longer.
     """
     block = [1, 1, 1, math.gcd(cores, mesh[-1])]
     while math.prod(block) < cores:
@@ -201,8 +200,8 @@ def computation_shape(cores: int, mesh: list[int]) -> list[int]:
 def emulated_topology(layout: CoreLayout) -> tf.tpu.experimental.Topology:
     """Returns the positions of emulated cores.
 
-    An emulated host has four chips of two cores, and all chips stand in a row: replicas fill them
-    in their order, as they do the hosts of a `CoreLayout`.
+    An emulated host has four chips of two cores, and all chips are in a row: replicas fill them in order, like the
+    hosts of a `CoreLayout`.
     """
     chips_per_host = layout.cores_per_host // _CORES_PER_CHIP
     hosts = -(-layout.num_replicas * layout.num_cores_per_replica // layout.cores_per_host)

@@ -13,10 +13,13 @@ from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     TunedLoopLength,
     whole_steps,
 )
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import TPUConfig, parse_iterations_per_loop
+from tfx_tpu_trainer.estimator.tpu._run_config import (
+    RunConfig,
+    TPUConfig,
+    parse_iterations_per_loop,
+)
 from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     BatchSizes,
     CoreLayout,
@@ -29,7 +32,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
 """One call of input_fn feeds all cores of all hosts."""
 
-# Stands for the unknown length of a loop by time; larger than any real one.
+# The assumed length of a loop by time, which is unknown; larger than any real one.
 _MANY_STEPS = 1 << 32
 _CALLS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
 BATCH_SIZE_NAMES = {
@@ -47,13 +50,13 @@ class CoreRun:
     Attributes:
         mode: One of `ModeKeys`.
         layout: Replicas, cores and hosts.
-        input_mode: How the rows of the input travel to the replicas.
+        input_mode: How the rows of the input reach the replicas.
         sizes: Batch sizes that input_fn and model_fn see.
         batch_axis: The axis of each input tensor to split, or `None`.
         input_partition_dims: How a replica's input is cut over its cores, or `None`.
-        system: The TPU; `None` where its cores are emulated.
-        device_assignment: The placement of replicas of several cores on those of the TPU; `None` where
-            each runs on one, or cores are emulated.
+        system: The TPU; `None` if its cores are emulated.
+        device_assignment: The placement of replicas of several cores on those of the TPU; `None` if each runs on one
+            core, or cores are emulated.
     """
 
     mode: str
@@ -92,7 +95,7 @@ def core_run_of(
     """Configures a call on cores."""
     tpu_config = config.tpu_config
     input_mode = _input_mode(mode, config)
-    # One host must read an input to its end: two hosts would each read all of it.
+    # One host must read an input to its end, since two hosts would each read all of it.
     one_host = mode != ModeKeys.TRAIN and input_mode not in READ_ONCE
     if system is None:
         layout = CoreLayout(

@@ -3,7 +3,7 @@
 A session call makes its steps in transfers. For each, the host draws the batches of several
 steps and stacks them, and one program on the cores loops over the stack:
 
-- The variables stand on the host's side of a session. The program fetches them when it starts
+- The variables are on the host's side of a session. The program fetches them when it starts
   and brings them back when it ends, so many steps must share one program.
 - The batches and the tensors for the host are plain inputs and outputs of the program. With
   infeed and outfeed queues they would overlap with the steps, but a host that stops feeding (the
@@ -52,7 +52,7 @@ _STEPS_OF_A_TIMED_TRANSFER = 1000
 
 @dataclasses.dataclass(frozen=True)
 class OnTPU(OnCores):
-    """A `Place` on a TPU's cores. The TPU says how many there are, and must be there.
+    """A `Place` on a TPU's cores. The TPU, which must exist, determines their number.
 
     Attributes:
         find_system: Finds the TPU.
@@ -131,7 +131,7 @@ def place_training_on_tpu(
         replica_cores=replica_cores,
     )
     iterations = create_iterations()
-    # A function, so that loops use control flow v2 whatever the program switched off.
+    # A function, so loops use control flow v2 even if the program switched it off.
     loss = tf.function(loop.run, autograph=False)(iterations.read_value(), iterations.read_value)
     return StepLoop(iterations, loss)
 
@@ -139,7 +139,7 @@ def place_training_on_tpu(
 class TPUCopier:
     """A `ReplicaCopier` onto the cores of a TPU, where a `GraphCopier` copies onto this host.
 
-    What evaluation and prediction on emulated cores do for full batches runs on a TPU with this.
+    Evaluation and prediction on a TPU use it for what they do on emulated cores with full batches.
     """
 
     def __init__(self, copier: GraphCopier, replica_cores: ReplicaCores = ONE_CORE) -> None:
@@ -183,7 +183,7 @@ class _TransferLoop:
 
     # Ten steps in transfers of at most four: the host draws and stacks four batches per core, one program makes four
     # steps, and the host's tensors come back as stacks of four. Then four more, then two. XLA compiles programs for
-    # static shapes only, so that the last stacks also have four places, two of them zeros, and the number of steps is
+    # static shapes only, so the last stacks also have four places, two of them zeros, and the number of steps is
     # an input: the program is compiled once. Invariant: the host reads a step's tensors (`_call_host`) from the stacks
     # at the step's index in its transfer, never beyond `steps`.
 
@@ -248,7 +248,7 @@ class _TransferLoop:
             parallel_iterations=1,
         )
         # Core by core, and within a core in the order of the placeholders. Unwritten entries of a TensorArray are
-        # zeros, so that a short transfer's stacks have the static size, too.
+        # zeros, so a short transfer's stacks have the static size, too.
         width = len(self._placeholders)
         stacks = [
             self._replica_cores.cut(placeholder.name, array.stack(), stacked=True)
@@ -315,7 +315,7 @@ class _TransferLoop:
         )
 
     def _array(self, tensor: tf.Tensor) -> tf.TensorArray:
-        # The size is static, as all shapes in a core's program.
+        # The size is static, like all shapes in a core's program.
         return tf.TensorArray(tensor.dtype, size=self._transfer_steps, element_shape=tensor.shape)
 
 

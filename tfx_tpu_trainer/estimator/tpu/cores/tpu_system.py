@@ -42,7 +42,7 @@ def find_tpu_system(
     job: str | None = None,
     with_topology: bool = False,
 ) -> TPUSystem:
-    """Asks a session's master for its TPU cores."""
+    """Queries a session's master for its TPU cores."""
     listed = list_tpu_cores(master, session_config=session_config)
     cores = [tf.DeviceSpec.from_string(name) for name in listed]
     # A session may see several jobs' cores, but a TPU system belongs to one job. Without a named job, the first core's

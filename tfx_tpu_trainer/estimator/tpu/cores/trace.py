@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator import _estimator_spec
 from tfx_tpu_trainer.estimator._engine import nan_checks, tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
@@ -27,7 +27,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import keep_from_hooks
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
 from tfx_tpu_trainer.estimator.places.outside_compilation import (
@@ -47,17 +47,17 @@ from tfx_tpu_trainer.estimator.places.stateless_random import draw_by_step
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext, with_padding
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
-from tfx_tpu_trainer.estimator.tpu.cores.evaluation import CoreEvaluation
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation_and_prediction import (
+    CoreEvaluation,
+    check_predictions,
+    plan_prediction_on_cores,
+)
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
 from tfx_tpu_trainer.estimator.tpu.cores.job_input import (
     GoingOn,
     JobInput,
     slices_of,
     sources_of,
-)
-from tfx_tpu_trainer.estimator.tpu.cores.prediction import (
-    check_predictions,
-    plan_prediction_on_cores,
 )
 from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun, core_run_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
@@ -73,9 +73,9 @@ class CoreTrace(Trace):
     Attributes:
         run: How the call runs.
         feed: Returns each core its rows; outside of training a `FiniteFeed`.
-        is_padding: In mode `"infer"` the placeholder of which rows are padding.
-        embeddings: What passes between the core and embedding tables, or `None`.
-        reading: How the job reads its input, as it is saved; empty outside of training, and on TPUs.
+        is_padding: In mode `"infer"`, the placeholder that marks the rows of padding.
+        embeddings: The tensors between the core and embedding tables, or `None`.
+        reading: How the job reads its input, in the saved form; empty outside of training, and on TPUs.
     """
 
     run: CoreRun
@@ -91,8 +91,16 @@ class CoreTrace(Trace):
         return self.feed
 
 
-def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
-    """Calls the user's functions in the default graph, and model_fn on one replica's placeholders."""
+def trace_on_cores(
+    run: CoreRun, call: Call, *, prepare: Callable[[Any], Any] | None = None
+) -> CoreTrace:
+    """Calls the user's functions in the default graph, and model_fn on one replica's placeholders.
+
+    Args:
+        run: How the call runs.
+        call: The call.
+        prepare: Changes a batch's (features, labels) before it is cut. Defaults to no change.
+    """
     going_on = None
     if run.mode == ModeKeys.TRAIN and run.system is None:
         going_on = GoingOn.from_checkpoint(JobInput.on_cores(run), call.config)
@@ -101,6 +109,8 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     else:
         sources = [going_on.read(call, batch_axis=run.batch_axis)]
         slices = slices_of(run, put_together=True)
+    if prepare is not None:
+        sources = [source.changed(prepare) for source in sources]
     feed: CoreFeed
     if run.mode == ModeKeys.TRAIN:
         feed = CoreFeed(sources, slices, batch_axes=run.batch_axis)
@@ -138,7 +148,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     # Summaries from input_fn are on the host and stay; those of model_fn would be read from cores and are left out
     # below.
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
-    # While model_fn is called, TensorFlow's code must find replicas: CrossShardOptimizer asks for their number, and
+    # While model_fn is called, TensorFlow's code must find replicas: CrossShardOptimizer reads their number, and
     # divides a mean's loss by it.
     with tf_private.replicas(run.cores), outside_marked():
         spec = _call_for_spec(call, features, feed.labels, added)
@@ -169,7 +179,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreCall:
-    """A call on cores, whichever they are.
+    """A call on cores, emulated or not.
 
     Attributes:
         call: The call.
@@ -201,7 +211,7 @@ class CoreCall:
 
 @dataclasses.dataclass(frozen=True)
 class OnCores(abc.ABC):
-    """A `Place` on cores: what emulated and real ones share.
+    """A `Place` on cores: the base class for emulated and real ones.
 
     Attributes:
         core_call: The call.
@@ -302,7 +312,7 @@ def _variable_check_hooks(run: CoreRun) -> Hooks:
 def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]) -> Any:
     try:
         spec = call.call_model_fn(features, labels, added)
-    except _spec_checks.NoSpecError as error:
+    except _estimator_spec.NoSpecError as error:
         if call.mode == ModeKeys.TRAIN:
             raise
         # As in the original, this is an error about the spec's type.
@@ -313,7 +323,7 @@ def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]
 
 
 def _check_loss(template: ModelTemplate) -> None:
-    """Rejects an integer loss, with which a host trains, but cores do not, as in the original."""
+    """Rejects an integer loss, as in the original; a host trains with one, but cores do not."""
     loss = template.loss
     if template.mode == ModeKeys.PREDICT or loss is None or loss.dtype.is_floating:
         return

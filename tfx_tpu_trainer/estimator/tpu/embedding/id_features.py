@@ -198,8 +198,8 @@ _PARTS = 3
 def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
     """Encodes each row of a sparse tensor as strings.
 
-    How many values a row has is not in its shape any more, so that a batch can be cut into the
-    pieces of the cores, and a short one padded, as if it were dense.
+    The shape no longer depends on the number of values in a row, so a batch can be cut for the cores, and a short
+    one padded, as if it were dense.
     """
     return tf.ensure_shape(tf.io.serialize_many_sparse(sparse), [rows, _PARTS])
 
@@ -291,7 +291,7 @@ def look_up_sequence(
 
 
 def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Makes each position of each row a row of its own."""
+    """Makes a row of each position of each row."""
     kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
     # With `max_length` 3, the second position (1) of row 2 becomes row 2 * 3 + 1 = 7.
     row, position, place = tf.unstack(kept.indices, num=3, axis=1)
@@ -315,9 +315,9 @@ _NAME = "tpu_embedding_gradient_tap"
 class GradientTap:
     """Records gradients with respect to tensors that are not variables.
 
-    A model differentiates what it likes: a loss that it scaled, as `CrossShardOptimizer` does, or
-    clipped, or added to others. The tapped tensors are made to depend on a trainable variable, a
-    stand-in of no effect, so that its optimizer goes through them; what comes by is recorded.
+    A model may differentiate any loss: a scaled one, as `CrossShardOptimizer` does, a clipped one, or a sum. The tapped
+    tensors depend on a trainable variable without effect (a stand-in), so the model's optimizer computes gradients
+    through them, which are recorded.
     """
 
     def __init__(self) -> None:
@@ -353,8 +353,8 @@ class GradientTap:
     def close(self) -> Mapping[str, tf.Tensor]:
         """Ends the recording after the model is built.
 
-        The stand-in, and what the model's optimizer keeps of it, become local variables: they
-        are not trained from here on and not saved.
+        The stand-in, and the optimizer's slots for it, become local variables, which are neither trained from here on
+        nor saved.
         """
         graph = v1.get_default_graph()
         trainable = graph.get_collection_ref(v1.GraphKeys.TRAINABLE_VARIABLES)

@@ -1,7 +1,7 @@
 """Defines the parameters of embedding tables' optimizers.
 
-TensorFlow had these classes up to 2.15; names, arguments and defaults are those. What all of them
-share is given by keyword.
+TensorFlow had these classes up to 2.15; names, arguments and defaults are the same. Shared parameters are keyword
+arguments.
 """
 
 import dataclasses
@@ -9,11 +9,11 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _CommonParameters:
-    """What every table's optimizer takes.
+    """The parameters of every table's optimizer.
 
     Attributes:
-        use_gradient_accumulation: On TPU hardware `False` applies the gradients of an id one
-            after the other. Emulated, they are summed in any case. Defaults to `True`.
+        use_gradient_accumulation: On TPU hardware `False` applies the gradients of an id one after the other. Emulated
+            cores always sum them. Defaults to `True`.
         clip_weight_min: Least value of a trained row's weights. Defaults to `None`, none.
         clip_weight_max: Largest value of a trained row's weights. Defaults to `None`, none.
         weight_decay_factor: Part of its weights that a trained row loses before each step.
@@ -47,7 +47,7 @@ class OptimizationParameters(_CommonParameters):
     """Base of the parameter classes.
 
     Attributes:
-        learning_rate: Learning rate of the tables that have none of their own.
+        learning_rate: Learning rate of tables without their own.
     """
 
     learning_rate: float
@@ -63,7 +63,7 @@ class AdagradParameters(OptimizationParameters):
     """Adagrad.
 
     Attributes:
-        initial_accumulator: First value of the accumulators, positive.
+        initial_accumulator: Initial value of the accumulators, positive.
     """
 
     initial_accumulator: float = 0.1
@@ -78,7 +78,7 @@ class ProximalAdagradParameters(OptimizationParameters):
     """Adagrad with regularization by proximal steps.
 
     Attributes:
-        initial_accumulator: First value of the accumulators, positive.
+        initial_accumulator: Initial value of the accumulators, positive.
         l1_regularization_strength: At least 0.
         l2_regularization_strength: At least 0.
     """
@@ -135,7 +135,7 @@ class FtrlParameters(OptimizationParameters):
         multiply_linear_by_learning_rate: Whether the linear slot is multiplied by the learning
             rate where it is used.
         beta: At least 0.
-        allow_zero_accumulator: A hint to TPU hardware; emulated, zero accumulators are fine.
+        allow_zero_accumulator: A hint to TPU hardware; emulated cores always allow it.
     """
 
     learning_rate_power: float = -0.5
@@ -165,7 +165,7 @@ class MomentumParameters(OptimizationParameters):
     """Gradient descent with momentum.
 
     Attributes:
-        momentum: Part of the last step that the next one keeps.
+        momentum: The share of the last step that the next one keeps.
         use_nesterov: Whether the momentum is Nesterov's.
     """
 
@@ -179,7 +179,7 @@ class RMSPropParameters(OptimizationParameters):
 
     Attributes:
         rho: Decay of the squared gradients.
-        momentum: Part of the last step that the next one keeps.
+        momentum: The share of the last step that the next one keeps.
         epsilon: Keeps the divisor from zero.
     """
 

@@ -131,13 +131,11 @@ class _Fields(NamedTuple):
 class EmbeddingConfigSpec(_Fields):
     """The embeddings of a TPUEstimator, and the optimizer that trains their tables.
 
-    Mirrors `tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec`. On cores the tables of
-    these columns are no variables of the model: ids are looked up before it, and the model's
-    optimizer does not train them. With `use_tpu=False` the spec is ignored, and the columns are
-    ordinary embedding columns.
+    Mirrors `tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec`. On cores the tables of these columns are not
+    variables of the model: ids are looked up before it, and the model's optimizer does not train them. With
+    `use_tpu=False` the spec is ignored, and the columns are ordinary embedding columns.
 
-    Of the fields, `feature_columns` are those without the columns of the tensor core, which are
-    in `tensor_core_feature_columns`.
+    The field `feature_columns` lacks the columns of the tensor core, which are in `tensor_core_feature_columns`.
 
     Example:
     ```python
@@ -279,12 +277,12 @@ def check_embeddings(spec: Any, *, config: RunConfig, use_tpu: bool, eval_on_tpu
     if tpu_config.num_shards == 1 and tpu_config.num_cores_per_replica is None:
         raise ValueError(
             "Setting TPUConfig.num_shards==1 is unsupported when embedding_config_spec is not "
-            "None: leave num_shards out, or set num_cores_per_replica=1 beside it."
+            "None: leave num_shards out, or set num_cores_per_replica=1, too."
         )
 
 
 def refuse_embeddings(spec: EmbeddingConfigSpec | None, where: str) -> None:
-    """Rejects embeddings where their tables can't be looked up."""
+    """Rejects embeddings whose tables can't be looked up."""
     if spec is not None:
         raise ValueError(
             f"embedding_config_spec is not implemented {where}. Run under a TPUStrategy "

@@ -30,9 +30,8 @@ def make_table_update(
 ) -> HostFunction:
     """Makes a function that trains the tables, once per step, from all cores' gradients.
 
-    The rows of all cores stand one after the other when the function gets them. Those of one id
-    are summed before the optimizer acts, so that a table trains as an ordinary embedding does on
-    the global batch.
+    The function gets the rows of all cores concatenated. Those of one id are summed before the optimizer acts, so
+    a table trains like an ordinary embedding on the global batch.
     """
     parameters = {name: parameters_of(plan, name) for name in gradients}
     tensors: dict[str, tf.Tensor] = {"step": step}
@@ -41,7 +40,7 @@ def make_table_update(
         tensors[f"rows_{index}"] = gradient.indices
 
     # A host function gets all cores' tensors concatenated: with two cores of one row each, `rows` [3] and [3] arrive as
-    # [3, 3], and `step` [7] and [7] as [7, 7]; hence step[0] below.
+    # [3, 3], and `step` [7] and [7] as [7, 7], so step[0] below is the value.
     def update(step: tf.Tensor, **slices: tf.Tensor) -> list[tf.Operation]:
         step, rates = step[0], {}
         multiplier = None
@@ -183,10 +182,10 @@ def _clip(values: tf.Tensor, least: float | None, most: float | None) -> tf.Tens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseAdam:
-    """Adam with a choice of what happens to the rows that a step does not touch.
+    """Adam, with options for the rows that a step does not touch.
 
-    The bias of the moments is corrected by the step's number, not by powers kept in variables,
-    so that a table's checkpoint has what an ordinary one has and no more.
+    The bias of the moments is corrected by the step's number instead of by powers kept in variables, so a table's
+    checkpoint has the same variables as an ordinary embedding's.
 
     Attributes:
         beta1: Decay of the first moment.
@@ -242,7 +241,7 @@ class SparseAdam:
 
 
 def _slot(table: tf.Variable, name: str) -> tf.Variable:
-    """Makes a variable like the table, named like a slot of `tf.compat.v1.train.AdamOptimizer`."""
+    """Makes a variable shaped like the table, named like a slot of `tf.compat.v1.train.AdamOptimizer`."""
     return v1.get_variable(
         f"{table.op.name}/{name}",
         shape=table.shape,

@@ -1,9 +1,8 @@
 """The private TensorFlow names of TPU embeddings: of their columns, and of the tables on a TPU.
 
-The columns themselves are public: `tf.compat.v1.tpu.experimental.embedding_column` and
-`shared_embedding_columns`; their classes, and what they note down while a model uses them, are not.
-The public way of tables to a TPU and back is an object-based checkpoint of TensorFlow's own, written
-to disk and read again.
+The columns themselves are public: `tf.compat.v1.tpu.experimental.embedding_column` and `shared_embedding_columns`;
+their classes, and their records of a model's use, are not. The public way to move tables to a TPU and back is to write
+TensorFlow's object-based checkpoint to disk and read it again.
 
 | name | why | if it goes away |
 |---|---|---|
@@ -16,7 +15,7 @@ to disk and read again.
 | `feature_column_lib.EmbeddingColumn`, `NumericColumn`, `feature_column._EmbeddingColumn`, `_SharedEmbeddingColumn`, `_NumericColumn` | the ordinary columns that a spec may hold | the type of what the public functions make |
 | `TPUEmbedding._variables` | the copies of tables and slots in the memory of the TPU's hosts, which are assigned before they are loaded and read after they were retrieved | save and restore a `tf.train.Checkpoint` of the object |
 | `TPUEmbedding._load_variables`, `_retrieve_variables` | move these copies to and from the embedding cores | the same |
-| `tpu_ops.is_tpu_embedding_initialized` | `TPUEmbedding` sets the cores up once, and its error does not say what to do | TensorFlow's error |
+| `tpu_ops.is_tpu_embedding_initialized` | `TPUEmbedding` sets the cores up once, and its error does not name the fix | TensorFlow's error |
 | `TPUEmbeddingV2._stacked_table_to_tables`, `_table_to_stacked_table_offset`, `_num_sc_per_chip` | how SparseCores stack, pad and rotate the tables, which checkpoints of ours don't | follow TensorFlow's rules for the layout |
 """
 
@@ -38,13 +37,13 @@ v1 = tf.compat.v1
 
 
 TPU_COLUMNS = (tpu_columns._TPUBaseEmbeddingColumn,)
-"""Every embedding column made for a TPU."""
+"""The base class of all embedding columns for TPUs."""
 
 DEPRECATED_TPU_COLUMNS = (
     tpu_columns._TPUEmbeddingColumn,
     tpu_columns._TPUSharedEmbeddingColumn,
 )
-"""The kinds of old."""
+"""The deprecated kinds."""
 
 ORDINARY_COLUMNS = (
     core_columns._NumericColumn,
@@ -53,13 +52,13 @@ ORDINARY_COLUMNS = (
     core_columns_v2.EmbeddingColumn,
     core_columns._SharedEmbeddingColumn,
 )
-"""Columns without a TPU that a spec may hold, as one does for use_tpu=False."""
+"""Columns without a TPU that a spec may have, for example for use_tpu=False."""
 
 # A column's own variable, in its scope.
 _VARIABLE = "embedding_weights"
 
 MASK_SUFFIX = tpu_columns_v2._TENSOR_CORE_MASK_KEY_SUFFIX
-"""Ends the name of the feature that says which ids of a tensor-core column are real."""
+"""The end of the name of the feature that marks a tensor-core column's real ids."""
 
 
 def is_on_tensor_core(column: Any) -> bool:

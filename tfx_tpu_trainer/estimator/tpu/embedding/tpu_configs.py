@@ -25,7 +25,7 @@ SLOTS: Mapping[type[OptimizationParameters], Mapping[str, str]] = {
     AdamParameters: {"momenta": "Adam", "velocities": "Adam_1"},
     FtrlParameters: {"accumulators": "Ftrl", "linears": "Ftrl_1"},
 }
-"""Parameters that TPUs train with -> a slot's name there -> the end of its name in checkpoints."""
+"""Parameters with which TPUs train -> a slot's name there -> the end of its name in checkpoints."""
 
 _MOST_IDS = 2**31 - 1
 
@@ -33,7 +33,7 @@ _MOST_IDS = 2**31 - 1
 class StepRates:
     """A step's learning rates, for optimizers that call a function without arguments.
 
-    TensorFlow calls it while it traces a step; the global step is then what `at` has.
+    TensorFlow calls such a function while it traces a step; the global step is then the one that `at` has set.
     """
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class StepRates:
     ) -> float | Callable[[], tf.Tensor]:
         """Returns a table's rate: a number, or a function shared by all tables with that rate.
 
-        Adam's has the correction of its moments' bias in it, which embedding hardware leaves out:
-        see TensorFlow's optimization_parameters.proto.
+        Adam's rate includes the correction of its moments' bias, which embedding hardware omits: see TensorFlow's
+        optimization_parameters.proto.
         """
         # TensorFlow compares functions by identity: tables that share a rate must get the same function object, or each
         # counts as its own learning rate. So functions are cached by what they depend on.
@@ -86,7 +86,7 @@ def make_feature_configs(
 ) -> dict[str, Any]:
     """Translates a plan.
 
-    A feature of sequences has a sample for each position, so that no configuration needs a
+    A feature of sequences has a sample for each position, so no configuration needs a
     `max_sequence_length`, which means something else for each kind of input.
     """
     tables = {
@@ -99,7 +99,7 @@ def make_feature_configs(
                 parameters := parameters_of(plan, name),
                 rates.rate(parameters, config.learning_rate_fn),
             ),
-            # A sample of one id is its embedding, whatever the combiner.
+            # A sample of one id is its embedding, with any combiner.
             combiner=config.combiner or "sum",
             name=name,
         )
@@ -142,7 +142,7 @@ def check_plan(plan: EmbeddingPlan, *, where: str) -> None:
 def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
     """Checks that SparseCores can train with a plan's parameters.
 
-    TensorFlow's `TPUEmbeddingV2` takes these settings and ignores them.
+    TensorFlow's `TPUEmbeddingV2` accepts these settings and ignores them.
     """
     for name in plan.tables:
         if not plan.features_of(name):
@@ -172,8 +172,7 @@ def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
 def check_memory(plan: EmbeddingPlan, *, devices: int, generations: Sequence[str]) -> None:
     """Checks that a TPU's memory can hold a plan's tables with their slots.
 
-    A strategy does not tell which chips it has, so the largest are assumed. `preflight` tells what
-    else is in their memory.
+    A strategy's chips are unknown, so the largest are assumed. `preflight` reports what else is in their memory.
     """
     parts = {
         name: config.vocabulary_size

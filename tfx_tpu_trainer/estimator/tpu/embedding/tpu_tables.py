@@ -43,8 +43,7 @@ class _Place:
 class TPUTables(StrategyTables):
     """Tables that a TPU looks up and trains, through one of TensorFlow's two classes.
 
-    Not tested on TPU hardware. Tests show the graph of the steps, and the tables' way to the
-    devices and back.
+    Not tested on TPU hardware. Tests cover the graph of the steps, and the transfer of tables to the devices and back.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class TPUTables(StrategyTables):
         return by_slot
 
     def _ids_on_host(self, copier: GraphCopier, batch: Batch, replica: int) -> _HostIds:
-        """Makes a replica's ids, weights and lengths of its batch."""
+        """Makes a replica's ids, weights and lengths from its batch."""
         lookups, device = self._lookups, self._strategy.extended.worker_devices[replica]
         host = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0)
         wanted = [dict(lookups.ids), dict(lookups.weights), dict(lookups.lengths)]
@@ -124,12 +123,12 @@ class TPUTables(StrategyTables):
         )
 
     def _activations(self, found: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
-        """Returns what was looked up, by sample, in the shapes that the model expects."""
+        """Returns the looked-up embeddings by sample, in the shapes that the model expects."""
         shapes = {name: each.shape for name, each in self._lookups.activations.items()}
         return [tf.reshape(found[name], shape) for name, shape in shapes.items()]
 
     def _gradients(self, sent: Sequence[tf.Tensor], step: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the gradients by sample, multiplied as the spec says."""
+        """Returns the gradients by sample, multiplied as the spec requires."""
         multiplier = None
         if self._plan.gradient_multiplier_fn is not None:
             multiplier = tf.cast(self._plan.gradient_multiplier_fn(step), tf.float32)
@@ -142,11 +141,11 @@ class TPUTables(StrategyTables):
 
 @dataclasses.dataclass(frozen=True)
 class _HostIds:
-    """What the host makes of a replica's batch, by the features' names."""
+    """A replica's ids, weights and lengths, by the features' names."""
 
     ids: Mapping[str, Any]
-    weights: Mapping[str, Any] | None  # `None` where no feature has any.
-    lengths: Mapping[str, tf.Tensor]  # Of the features of sequences.
+    weights: Mapping[str, Any] | None  # `None` if no feature has any.
+    lengths: Mapping[str, tf.Tensor]  # Only of sequence features.
 
 
 @dataclasses.dataclass
@@ -159,7 +158,7 @@ class _EmbeddingCores:
     is_taken: bool = False  # Whether they hold the tables of running steps.
 
 
-# TensorFlow sets up embedding cores once, so that a second TPUEmbedding on the same TPU fails; the first is kept, by
+# TensorFlow sets up embedding cores once, so a second TPUEmbedding on the same TPU fails; the first is kept, by
 # its strategy. A new strategy, for a TPU initialized again, has no entry.
 _cores_of: weakref.WeakKeyDictionary[tf.distribute.Strategy, _EmbeddingCores] = (
     weakref.WeakKeyDictionary()
@@ -233,7 +232,7 @@ class EmbeddingCoreTables(TPUTables):
 
     def value(self, handle: str) -> np.ndarray:
         """Returns a variable's value, fetching all tables first if steps were made since."""
-        # One retrieval fetches all tables and slots, so that a checkpoint pays only once.
+        # One retrieval fetches all tables and slots, so a checkpoint pays only once.
         if not self._is_retrieved:
             tf_private.retrieve(self._cores.embedding)
             self._is_retrieved = True
@@ -273,8 +272,8 @@ class EmbeddingCoreTables(TPUTables):
 class SparseCoreTables(TPUTables):
     """Tables on SparseCores, through `tf.tpu.experimental.embedding.TPUEmbeddingV2`.
 
-    They are variables on the TPU devices; a replica's program looks up in them and updates them. The
-    host prepares the ids, outside of that program.
+    They are variables on the TPU devices, which a replica's program reads and updates. The host prepares the ids,
+    outside of that program.
     """
 
     @classmethod
@@ -317,7 +316,7 @@ class SparseCoreTables(TPUTables):
                         shard.assign(part)
 
     def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
-        """Passes on the replicas' ids; TensorFlow takes them out of the replicas' program again."""
+        """Passes on the replicas' ids; TensorFlow moves them out of the replicas' program again."""
         passed = []
         for number, batch in enumerate(batches):
             on_host = self._ids_on_host(copier, batch, number)
@@ -400,9 +399,8 @@ def _identity(plan: EmbeddingPlan) -> tuple[Any, ...]:
 class StackLayout:
     """The positions of stacked tables' rows on SparseCores.
 
-    `TPUEmbeddingV2` stacks tables of one width and optimizer, pads them, and spreads each over all
-    SparseCores of a slice. Checkpoints know nothing of that, so values are packed on their way in
-    and unpacked on their way out.
+    `TPUEmbeddingV2` stacks tables of one width and optimizer, pads them, and spreads each over all SparseCores of a
+    slice. Checkpoints keep tables whole, so values are packed when they are loaded and unpacked when they are saved.
     """
 
     places: Mapping[str, tf_private.StackedTable]  # By table name.

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tf_private import replace_consumers_input
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.place import Call, Lookups
 from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus, spans_processes
 from tfx_tpu_trainer.estimator.places.strategy.tables import HostTables, StrategyTables
@@ -53,8 +53,13 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
     ) -> Any:
         return ids.prepare_input(call.call_input_fn(added, input_context))
 
-    embedded = dataclasses.replace(call, call_input_fn=call_input_fn, call_model_fn=model)
-    trace = trace_on_cores(run, embedded)
+    embedded = dataclasses.replace(call, call_model_fn=model)
+    if run.mode == ModeKeys.TRAIN:
+        # Not in the dataset: a position goes on with the dataset that it was saved with, and the host's has no
+        # encoded ids.
+        trace = trace_on_cores(run, embedded, prepare=ids.prepare_input)
+    else:
+        trace = trace_on_cores(run, dataclasses.replace(embedded, call_input_fn=call_input_fn))
     lookups = model.lookups
     update = None if lookups is None else lookups.update
     template = dataclasses.replace(trace.template, table_update=update)
@@ -65,7 +70,7 @@ class EmbeddedModel:
     """A model_fn with lookups before it, for one call of train, evaluate or predict.
 
     The model is built on placeholders, since its columns define the names of the tables' variables.
-    Then lookups replace the placeholders, so that a copy of the model looks up its own core's ids.
+    Then lookups replace the placeholders, so a copy of the model looks up its own core's ids.
     After the call, `lookups` has the tensors between model and tables; `None` without tables.
     """
 
@@ -93,9 +98,9 @@ class EmbeddedModel:
         # model_fn("word" = stand-in [rows, 16]) becomes model_fn("word" = rows of the table "emb/embedding_weights").
         # The model's optimizer differentiates up to the stand-in: the tap records that gradient, and
         # the table's follows by the chain rule (`_table_gradients`). Invariant: no
-        # table exists while the model is built, so that the model's optimizer can't train one.
+        # table exists while the model is built, so the model's optimizer can't train one.
         tap = GradientTap() if self._mode == ModeKeys.TRAIN else None
-        # Read before the model raises it, so it is 0 in the first step.
+        # Read before the model increases it, so it is 0 in the first step.
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
         given = copy.copy(features)
         taken = {name: self._ids.take(given, name) for name in self._plan.features}
@@ -103,8 +108,8 @@ class EmbeddedModel:
         for name, (ids, _) in taken.items():
             rows = features[name].shape[0]
             stand_in = self._stand_in(name, rows=rows)
-            # Never the stand-in itself: a model may return it as a prediction, and only readers of a
-            # stand-in are connected with the lookup below.
+            # Never the stand-in itself, which a model may return as a prediction: only readers of a stand-in are
+            # connected with the lookup below.
             given[name] = tf.identity(stand_in) if tap is None else tap.tap(name, stand_in)
             stand_ins[name] = stand_in
             longest = self._plan.features[name].max_sequence_length
@@ -237,7 +242,7 @@ class EmbeddedUnderStrategy:
             added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
         ) -> Any:
             returned = call.call_input_fn(added, input_context)
-            # The strategy's feed refuses anything but a dataset.
+            # The strategy's feed accepts only a dataset.
             return (
                 ids.prepare_input(returned) if isinstance(returned, tf.data.Dataset) else returned
             )

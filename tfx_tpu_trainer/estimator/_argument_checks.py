@@ -1,19 +1,57 @@
-"""Checks the arguments of a RunConfig, so that a wrong value fails where it is written."""
+"""Checks arguments that a program gives: numbers, lists and the values of a RunConfig."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern, path_text
 from tfx_tpu_trainer._support.progress import MODES
-from tfx_tpu_trainer.estimator._callables import positional_names
-from tfx_tpu_trainer.estimator._number_checks import check_no_tensor, holds
+from tfx_tpu_trainer.estimator._user_calls import positional_names
 from tfx_tpu_trainer.estimator.places.strategy import kinds
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+
+def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
+    """Returns whether a number meets a condition; NaN meets none."""
+    try:
+        return bool(condition(value))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number; got {value!r}.") from None
+
+
+def check_no_tensor(name: str, value: Any) -> None:
+    """Rejects a tensor, whose value an estimator can't know before its graph runs."""
+    if isinstance(value, tf.Tensor):
+        raise TypeError(f"{name} must be a number; got {value!r}. Give its value, int(...).")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Checks that a number is `None` or positive."""
+    check_no_tensor(name, value)
+    if value is not None and not holds(name, value, lambda number: number > 0):
+        raise ValueError(f"Must specify {name} > 0, given: {value}")
+
+
+def check_is_number(name: str, value: Any) -> None:
+    """Checks that a value is `None` or a number."""
+    if value is not None:
+        holds(name, value, lambda number: number > 0)
+
+
+def as_items(name: str, value: Any, example: str) -> tuple[Any, ...]:
+    """Returns the items of a list; none for `None`."""
+    if isinstance(value, Iterable):
+        return tuple(value)
+    if value:
+        kind = type(value).__name__
+        raise TypeError(
+            f"{kind!r} object is not iterable: {name} must be a list, such as {example}; got {value!r}."
+        )
+    return ()
 
 
 def one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Checks model functions for cores: optimizer, metrics, summaries, and ops that no TPU runs."""
+"""Checks input functions and model functions of programs for cores: params, batches, optimizers, metrics, ops."""
 
 import ast
 import re
@@ -7,9 +7,10 @@ from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Call, Function, Use
-from tfx_tpu_trainer.compat.doctor.checks import Context, is_false, is_none
+from tfx_tpu_trainer.compat.doctor.checks import Context, is_false, is_none, text_of
 
 _THEME: Final = "model_fn"
+
 # Arguments of an EstimatorSpec that a TPUEstimatorSpec lacks, and its own ones.
 _NOT_OF_TPU: Final = {
     "eval_metric_ops": (
@@ -19,6 +20,7 @@ _NOT_OF_TPU: Final = {
     "scaffold": "scaffold_fn=..., a function without arguments that returns the Scaffold",
     "training_chief_hooks": "training_hooks=[...]",
 }
+
 # Ops on strings, tables and Python objects: none has a TPU kernel.
 _HOST_ONLY: Final = re.compile(
     r"tensorflow(\.compat\.v[12])?\.("
@@ -27,6 +29,7 @@ _HOST_ONLY: Final = re.compile(
     r"contrib\.lookup\."
     r")"
 )
+
 _SUMMARY: Final = re.compile(
     r"tensorflow(\.compat\.v1)?\.summary\.(scalar|histogram|image|audio|text|tensor_summary|merge|merge_all|"
     r"FileWriter)$"
@@ -147,7 +150,7 @@ def _summary(context: Context, call: Call) -> Finding:
         ),
         edit=(
             "host_call=(host_call_fn, [tf.reshape(global_step, [1]), tf.reshape(loss, [1])]) in the spec; "
-            "docs/doctor.md has such a function"
+            "docs/doctor.md has this function"
         ),
     )
 
@@ -167,7 +170,7 @@ def _host_only(context: Context, call: Call) -> Finding:
 
 
 def _host_calls(context: Context) -> Iterator[Finding]:
-    """Reports TensorFlow 1 summaries in a host_call, which cores refuse."""
+    """Reports TensorFlow 1 summaries in a host_call, which cores reject."""
     for name in sorted(_host_call_functions(context)):
         function = context.program.function_named(name)
         for call in context.calls_in(function) if function else ():
@@ -228,8 +231,11 @@ def _shown(name: str) -> str:
 
 
 _LIBRARIES: Final = ("tensorflow.", "tf_keras.", "keras.", "tfx_tpu_trainer.")
+
 _APPLIES: Final = {"minimize", "apply_gradients"}
+
 _WRAPPER: Final = ".CrossShardOptimizer"
+
 _KERAS_OPTIMIZER: Final = re.compile(r"(tensorflow|tf_keras|keras)\b.*\boptimizers\.")
 
 
@@ -259,7 +265,7 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
             yield _keras_optimizer(context, call)
             continue
         if any(_is_helper(context, each) for each in made_by):
-            # The other module wraps it itself: the wrapper needs to know nothing about the model.
+            # The other module wraps the optimizer itself, since the wrapper does not depend on the model.
             continue
         shown = context.program.written(optimizer)
         wrapped, added = context.spelling.spell("tfx_tpu_trainer.estimator.tpu.CrossShardOptimizer")
@@ -267,7 +273,7 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
         edits: tuple[TextEdit, ...] = (place.replaced_by(f"{wrapped}({shown})"), *added)
         computes = call.attribute == "apply_gradients" and _computes_gradients(context, call)
         if computes or not (made_by or isinstance(optimizer, ast.Call)):
-            # compute_gradients must be the wrapper's, too: it divides the loss. An optimizer from elsewhere, as an
+            # compute_gradients must belong to the wrapper, too: it divides the loss. An optimizer from elsewhere, as an
             # argument or attribute, may already be a wrapper.
             edits = ()
         yield context.finding(
@@ -339,3 +345,133 @@ def _computes_gradients(context: Context, call: Call) -> bool:
         each.attribute == "compute_gradients" and each.function is call.function
         for each in context.program.calls
     )
+
+
+_INPUT_THEME: Final = "input"
+
+_BATCHING: Final = {"batch", "padded_batch", "map_and_batch"}
+_ENDS_ANYWHERE: Final = re.compile(r"eval|predict|test|valid|dev|infer")
+
+
+def check_input_fns(context: Context) -> Iterator[Finding]:
+    """Checks input functions that a TPUEstimator may call."""
+    if not context.tpu_estimators:
+        return
+    for function in context.input_fns:
+        if "params" not in function.parameters and not function.takes_anything:
+            yield _no_params(context, function)
+        elif "params" in function.parameters and not _reads_batch_size(function):
+            yield context.finding(
+                function.place,
+                Verdict.EDIT,
+                theme=_INPUT_THEME,
+                name=function.name,
+                says=(
+                    'The input function of a TPUEstimator does not read params["batch_size"]: '
+                    "on N cores it must return batches of a host's or a core's size, not of the "
+                    "constructor's."
+                ),
+                edit='batch_size = params["batch_size"]',
+            )
+        if context.on_cores:
+            yield from _short_batches(context, function)
+    for call in context.program.calls:
+        given = context.given_input_fn(call)
+        if isinstance(given, ast.Lambda) and not _takes_params(given):
+            yield context.finding(
+                context.program.place(given),
+                Verdict.EDIT,
+                theme=_INPUT_THEME,
+                name="input_fn",
+                says="A TPUEstimator calls input_fn with params, which this lambda does not take.",
+                edit='lambda params: ..., with params["batch_size"] as the number of rows',
+            )
+
+
+def _no_params(context: Context, function: Function) -> Finding:
+    return context.finding(
+        function.place,
+        Verdict.EDIT,
+        theme=_INPUT_THEME,
+        name=function.name,
+        says=(
+            "A TPUEstimator calls input_fn with params, which this one does not take: a "
+            'ValueError. params["batch_size"] is the number of rows that a batch must have.'
+        ),
+        edit=f'def {function.name}(params): batch_size = params["batch_size"]',
+    )
+
+
+def _reads_batch_size(function: Function) -> bool:
+    """Returns whether a function reads the batch size from params, or passes params on."""
+    ahead: list[ast.AST] = [*function.node.body]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.Subscript) and _is_params(node.value):
+            if text_of(node.slice) == "batch_size":
+                return True
+        elif isinstance(node, ast.Attribute) and _is_params(node.value):
+            # params.get("batch_size"), or params.batch_size of a namespace.
+            if node.attr in ("get", "batch_size"):
+                return True
+        elif _is_params(node):
+            return True
+        else:
+            ahead.extend(ast.iter_child_nodes(node))
+    return False
+
+
+def _is_params(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "params"
+
+
+def _takes_params(node: ast.Lambda) -> bool:
+    names = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
+    return "params" in names or node.args.kwarg is not None
+
+
+def _short_batches(context: Context, function: Function) -> Iterator[Finding]:
+    anywhere = bool(_ENDS_ANYWHERE.search(function.name))
+    for call in context.calls_in(function):
+        if call.attribute not in _BATCHING or call.argument("drop_remainder") is not None:
+            continue
+        if call.has_spread or not call.arguments or not isinstance(call.node.func, ast.Attribute):
+            continue
+        if "batch" not in call.attribute or _positional_drop(call):
+            continue
+        name = f".{call.attribute}()"
+        if anywhere:
+            yield context.finding(
+                call.place,
+                Verdict.WORKS,
+                theme=_INPUT_THEME,
+                name=name,
+                says=(
+                    "Evaluation and prediction on cores accept a short last batch: it counts, and "
+                    "nothing is padded. The original refused it without drop_remainder=True."
+                ),
+            )
+        else:
+            yield context.finding(
+                call.place,
+                Verdict.EDIT,
+                theme=_INPUT_THEME,
+                name=name,
+                says="Training on cores needs batches of a fixed size, known before the first one "
+                "is read.",
+                edit=f".{call.attribute}(..., drop_remainder=True)",
+                edits=(_appended(context, call, "drop_remainder=True"),),
+            )
+
+
+def _positional_drop(call: Call) -> bool:
+    return (call.attribute == "batch" and "1" in call.arguments) or (
+        call.attribute == "padded_batch" and "3" in call.arguments
+    )
+
+
+def _appended(context: Context, call: Call, argument: str) -> TextEdit:
+    """Appends an argument to a call, after any white space and commas."""
+    given = (*call.node.args, *(each.value for each in call.node.keywords))
+    last = max(context.program.place(each).end for each in given)
+    return TextEdit(last, last, f", {argument}")

@@ -1,6 +1,6 @@
 """Lists names of TFX without an alias in `tfx.v1`, each with the reason why it is needed.
 
-All of them are stable from TFX 1.13 to 1.21. No other module of `components/` imports TFX but by
+All of them are stable from TFX 1.13 to 1.21. No other module of `components/` imports TFX except by
 `from tfx import v1 as tfx` or from here.
 """
 
@@ -17,26 +17,31 @@ from tfx.components.trainer.executor import GenericExecutor
 # Packages a module_file as a wheel when the pipeline is made, and installs it where it runs.
 from tfx.components.util import udf_utils
 
-# Base classes of a driver: what runs before TFX looks into its cache. LastBlessedModel has one, whose result
-# depends on a file that is no input. ExampleGen's drivers derive from the same two.
+# Base classes of a driver, which runs before TFX looks into its cache. LastBlessedModel has one, whose result
+# depends on a file that is not an input. ExampleGen's drivers derive from the same two.
 from tfx.dsl.components.base.base_driver import BaseDriver
 
 # Base class of VertexTpuTrainerExecutor; `tfx.v1` has only that of components that use Beam.
 from tfx.dsl.components.base.base_executor import BaseExecutor
 
-# Declares which class runs a component: every component of one's own needs it.
-# EvalMetricsGateExecutor needs the Beam one: the class that it must derive from refuses another.
+# Declares which class runs a component: every custom component needs it.
+# EvalMetricsGateExecutor needs the Beam one, which its base class requires.
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 
-# Common base of everything that stands for a value not known before the pipeline runs, such as
-# `channel.future()`. Such a value passes the checks that are made when the pipeline is declared.
+# Common base of all placeholders for values that are known only when the pipeline runs, such as
+# `channel.future()`. They pass the checks that are made when the pipeline is declared.
 from tfx.dsl.placeholder.placeholder import Placeholder
 
-# Starts a CustomJob that runs an executor on given artifacts, and waits for its end: what TFX's own
-# Vertex Trainer does, whose executor can start no other trainer than the stock one.
+# Starts a CustomJob that runs an executor on given artifacts, and waits for its end, like TFX's own
+# Vertex Trainer, whose executor can start only the stock trainer.
 from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
 
-# Where a driver gets its execution, and what it returns: see BaseDriver.
+# Schema titles of artifacts in a compiled pipeline -> the class of the artifact in a container. TFX reads any other
+# title as the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
+# RunPage's own name, which has this form; backends then show a link instead of the page.
+from tfx.orchestration.kubeflow.v2.compiler_utils import TITLE_TO_CLASS_PATH
+
+# A driver's execution, and its result: see BaseDriver.
 from tfx.orchestration.portable.base_driver import BaseDriver as PortableDriver
 from tfx.orchestration.portable.data_types import ExecutionInfo
 from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
@@ -45,13 +50,18 @@ from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 from tfx.types import artifact_utils, standard_component_specs
 
 # The pieces of a ComponentSpec. `tfx.v1` has only the function decorator @component, which can
-# neither have proto parameters nor an executor class of its own.
+# neither have proto parameters nor a custom executor class.
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 # Reads the proto and custom_config properties as TFX writes them; the import path of a class.
 from tfx.utils import json_utils, name_utils, proto_utils
 
+# The module that TFX's compiled commands run with `python -m` since 0.30.
+RUN_EXECUTOR = "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"
+
 __all__ = [
+    "RUN_EXECUTOR",
+    "TITLE_TO_CLASS_PATH",
     "BaseDriver",
     "BaseExecutor",
     "BeamExecutorSpec",

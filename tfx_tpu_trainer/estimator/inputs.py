@@ -1,4 +1,4 @@
-"""Input functions that read numpy arrays and pandas data frames in memory."""
+"""Input functions for arrays and data frames; mirrors `tf.compat.v1.estimator.inputs`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._number_checks import check_is_number
+from tfx_tpu_trainer.estimator._argument_checks import check_is_number
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+__all__ = ["numpy_input_fn", "pandas_input_fn"]
 
 
 def numpy_input_fn(
@@ -21,7 +23,7 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """Returns an input_fn of arrays; mirrors `tf.compat.v1.estimator.inputs.numpy_input_fn`.
+    """Returns an input_fn for arrays; mirrors `tf.compat.v1.estimator.inputs.numpy_input_fn`.
 
     It returns tensors instead of a Dataset, and so feeds only the host; on cores, use
     `tf.data.Dataset.from_tensor_slices`.
@@ -51,8 +53,8 @@ def numpy_input_fn(
         A function without arguments; it returns features, or features and labels.
 
     Raises:
-        ValueError: If `shuffle` is not a bool. The returned function raises it for empty arrays, other
-            lengths, or names that features and labels share.
+        ValueError: If `shuffle` is not a bool. The returned function raises it for empty arrays, unequal lengths, or
+            names that features and labels share.
         TypeError: The returned function raises it if `x` is neither an array nor a dict.
     """
     check_shuffle(shuffle)
@@ -117,7 +119,7 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
-    """Returns an input_fn of a data frame; mirrors `tf.compat.v1.estimator.inputs.pandas_input_fn`.
+    """Returns an input_fn for a data frame; mirrors `tf.compat.v1.estimator.inputs.pandas_input_fn`.
 
     Like `numpy_input_fn`, it feeds only the host.
 
@@ -189,7 +191,7 @@ class Reading(NamedTuple):
     """The order in which rows are read, and how many at once."""
 
     batch_size: int
-    # How often a reader reads each row; `None` for without end.
+    # How often a reader reads each row; `None` repeats without end.
     num_epochs: int | None
     shuffle: bool
     # How many rows are mixed at a time.
@@ -224,8 +226,8 @@ def check_shuffle(shuffle: Any) -> None:
 def batches(columns: Sequence[np.ndarray], reading: Reading) -> list[tf.Tensor]:
     """Returns the tensors of the next batch.
 
-    The rows stay outside the graph, which is written to the model's folder. With a number of epochs,
-    the last batch may be short; without, all are full and cross the end of the data.
+    The rows stay outside the graph, which is written to the model's folder. With a number of epochs, the last batch may
+    be short; without one, all are full and continue past the end of the data.
     """
     rows = len(columns[0])
     _warn_of_threads(reading)

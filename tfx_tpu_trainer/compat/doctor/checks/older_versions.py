@@ -1,9 +1,10 @@
-"""Checks names that Python 3 and NumPy removed; suggests replacements that work in all versions.
+"""Checks what newer versions changed: names that Python 3 and NumPy removed, TensorFlow 1's sessions and Dimensions.
 
-A test compares NumPy's tables with the installed NumPy.
+Replacements work in all versions. A test compares NumPy's tables with the installed NumPy.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,6 +23,7 @@ BUILTINS: Final = {
     "str": "str",
     "unicode": "str",
 }
+
 # Replacements if the program uses the builtin's name for something else.
 INSTEAD: Final = {
     "bool": "bool_",
@@ -31,8 +33,10 @@ INSTEAD: Final = {
     "object": "object_",
     "str": "str_",
 }
+
 # Removed by NumPy 1.24 or before, and by NumPy 2.
 RENAMED: Final = {"typeDict": "sctypeDict", "rank": "ndim"}
+
 RENAMED_BY_2: Final = {
     "Inf": "inf",
     "Infinity": "inf",
@@ -51,6 +55,7 @@ RENAMED_BY_2: Final = {
     "string_": "bytes_",
     "unicode_": "str_",
 }
+
 GONE_BY_2: Final = {
     "NINF": "-np.inf",
     "asfarray": "np.asarray(x, dtype=float)",
@@ -61,12 +66,14 @@ GONE_BY_2: Final = {
     "safe_eval": "ast.literal_eval",
     "sctypes": "the types that you need, written out",
 }
+
 NUMPY_NAMES: Final = ("asscalar", *BUILTINS, *RENAMED, *RENAMED_BY_2, *GONE_BY_2)
-
-
 _NUMPY: Final = "numpy."
+
 _ITEM: Final = "asscalar"
+
 _EARLIER: Final = "NumPy 1.24 and later have no np.{0}."
+
 _BY_2: Final = "NumPy 2 has no np.{0}; the replacement exists in all versions."
 
 
@@ -138,8 +145,11 @@ def _scalar(context: Context, use: Use, call: Call | None) -> Finding:
 
 
 _THEME: Final = "python 2"
+
 _CALLS: Final = {"xrange": "range", "unicode": "str", "raw_input": "input", "unichr": "chr"}
+
 _METHODS: Final = {"iteritems": "items", "itervalues": "values", "iterkeys": "keys"}
+
 # Python 3.10 has them only in collections.abc.
 _ABSTRACT: Final = frozenset(
     {
@@ -156,7 +166,7 @@ def check_abstract_collections(context: Context) -> Iterator[Finding]:
         module, _, name = use.name.rpartition(".")
         if module != "collections" or name not in _ABSTRACT:
             continue
-        # The import binds the name, so that its line is edited.
+        # The import binds the name, so its line is edited.
         edit: str = f"from collections.abc import {name}"
         edits: tuple[TextEdit, ...] = ()
         if use.writes(module):
@@ -200,3 +210,107 @@ def check_python2(context: Context) -> Iterator[Finding]:
             edit=new,
             edits=(place.replaced_by(new),),
         )
+
+
+_SESSIONS_THEME: Final = "sessions"
+
+_SESSIONS: Final = re.compile(
+    r"tensorflow(\.compat\.v1|\.python\.framework\.ops)?\.(Session|InteractiveSession|train\.(MonitoredTrainingSession|Supervisor))$"
+)
+_GRAPH_MODE: Final = re.compile(r"\.(disable_eager_execution|disable_v2_behavior|Graph)$")
+_EAGER: Final = re.compile(r"tensorflow(\.compat\.v1|\.contrib\.eager)?\.enable_eager_execution$")
+
+
+def check_sessions(context: Context) -> Iterator[Finding]:
+    """Finds sessions that the program opens itself."""
+    in_graph_mode = any(_GRAPH_MODE.search(each.name) for each in context.program.calls)
+    for call in context.program.calls:
+        if _SESSIONS.match(call.name) and not in_graph_mode:
+            yield _session(context, call)
+        elif _EAGER.match(call.name):
+            yield context.finding(
+                call.place,
+                Verdict.WORKS,
+                theme=_SESSIONS_THEME,
+                name="tf.enable_eager_execution",
+                says="Eager execution is on in TensorFlow 2; estimators still build graphs.",
+            )
+
+
+def _session(context: Context, call: Call) -> Finding:
+    switch, added = context.spelling.spell("tensorflow.compat.v1.disable_v2_behavior")
+    return context.finding(
+        call.place,
+        Verdict.EDIT,
+        theme=_SESSIONS_THEME,
+        name=f"tf.{call.attribute}",
+        says=(
+            "The program's own session runs a graph, and TensorFlow 2 builds none by default. "
+            "Estimators do not need this switch, nor does it disturb them."
+        ),
+        edit=f"{switch}(), right after the imports",
+        edits=(*added, _switch(context, switch)),
+    )
+
+
+def _switch(context: Context, switch: str) -> TextEdit:
+    """Inserts the switch below the module's imports."""
+    program = context.program
+    imports = [
+        each
+        for each in program.bindings
+        if not each.in_function and not each.assigned and each.statement_place.column == 1
+    ]
+    last = max((each.statement_place.end for each in imports), default=0)
+    newline = program.source.find(b"\n", last)
+    at = newline + 1 if newline >= 0 else len(program.source)
+    return TextEdit(at, at, f"\n{switch}()\n")
+
+
+_SHAPES: Final = ("shape", "get_shape", "output_shapes", "with_rank", "with_rank_at_least")
+_OFF: Final = re.compile(r"\b(disable_v2_behavior|disable_v2_tensorshape)\s*\(")
+_SIZE: Final = "tensorflow.compat.dimension_value"
+
+
+def check_dimensions(context: Context) -> Iterator[Finding]:
+    """Finds `.value` on parts of a shape."""
+    if _OFF.search(context.program.text):
+        return
+    for node in context.program.values:
+        size = node.value
+        if not isinstance(size, ast.Subscript) or isinstance(size.slice, ast.Slice):
+            continue
+        if not _is_shape(context, size.value):
+            continue
+        function, added = context.spelling.spell(_SIZE)
+        place = context.program.place(node)
+        new = f"{function}({context.program.written(size)})"
+        yield context.finding(
+            place,
+            Verdict.EDIT,
+            theme="shapes",
+            name=".shape[i].value",
+            says=(
+                "A TensorFlow 2 shape contains integers, not Dimensions: an AttributeError, "
+                "unless tf.compat.v1.disable_v2_behavior() is called first."
+            ),
+            edit=new,
+            edits=(place.replaced_by(new), *added),
+        )
+
+
+def _is_shape(context: Context, node: ast.expr) -> bool:
+    """Returns whether an expression is visibly a tensor's shape."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES
+    if isinstance(node, ast.Attribute):
+        # `shape.dims[i]` is a Dimension in both.
+        return node.attr in _SHAPES
+    if not isinstance(node, ast.Name):
+        return False
+    scope = context.program.scopes.get(node)
+    assigned = scope.assignments(node.id) if scope is not None else []
+    values = [each.value for each in assigned if isinstance(each, ast.Assign)]
+    if values:
+        return any(not isinstance(each, ast.Name) and _is_shape(context, each) for each in values)
+    return node.id.endswith("shape")
