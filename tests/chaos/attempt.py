@@ -25,6 +25,7 @@ from tests.chaos.writes import Writes, report, report_to
 from tfx_tpu_trainer.components import TpuTrainerExecutor
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep
+from tfx_tpu_trainer.estimator.extending import OpenEvaluation
 from tfx_tpu_trainer.estimator.tpu import TPUEstimator
 
 PHASES = ("prepare", "training", "evaluation", "publishing", "export", "check", "placing", "push")
@@ -207,7 +208,7 @@ def _exit_code(work: Callable[[], None]) -> int:
 
 def _report_phases() -> None:
     _reported(TPUEstimator, "train", before="training")
-    _reported(TPUEstimator, "evaluate_result", before="evaluation")
+    _reported(OpenEvaluation, "evaluate", before="evaluation")
     _reported(CheckpointFolder, "publish", before="publishing")
     _reported(TPUEstimator, "export_saved_model", before="export")
     _reported(ServingStep, "run", before="check", after="placing")

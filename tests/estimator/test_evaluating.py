@@ -14,6 +14,7 @@ from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
+from tfx_tpu_trainer.estimator.extending import OpenEvaluation
 
 v1 = tf.compat.v1
 
@@ -133,6 +134,63 @@ def test_the_latest_checkpoint_a_given_one_or_none(tmp_path):
     assert estimator.evaluate(_input_fn())["global_step"] == 4
     older = estimator.evaluate(_input_fn(), checkpoint_path=str(tmp_path / "model.ckpt-2"))
     assert older["global_step"] == 2
+
+
+def _sum_in_python(labels, outputs):
+    """A metric whose state is a Python object of the trace, never emptied."""
+    seen = []
+    total = tf.numpy_function(lambda: np.float32(sum(seen)), [], tf.float32)
+    update = tf.numpy_function(lambda rows: seen.append(rows.sum()) or 0, [outputs], tf.int64)
+    return {"sum": (tf.ensure_shape(total, []), update)}
+
+
+def _noise(labels, outputs):
+    return {"noise": v1.metrics.mean(tf.random.uniform([]))}
+
+
+class _NoHook(v1.train.SessionRunHook):
+    """A user's hook."""
+
+
+def _shuffled(dataset):
+    return lambda: dataset().unbatch().shuffle(9).batch(BATCH)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "hooks", "edit", "traces", "sessions"),
+    [
+        (linear_model.metric_fn, [], lambda input_fn: input_fn, 1, 1),
+        (linear_model.metric_fn, [], _shuffled, 1, 1),
+        # What may differ in a session's second evaluation, or in a graph's.
+        (_noise, [], lambda input_fn: input_fn, 1, 3),
+        (_sum_in_python, [], lambda input_fn: input_fn, 3, 3),
+        (linear_model.metric_fn, [_NoHook()], lambda input_fn: input_fn, 3, 3),
+    ],
+    ids=["all", "shuffled", "random", "python", "hooks"],
+)
+def test_evaluations_share_a_graph_and_a_session(
+    tmp_path, caplog, metrics, hooks, edit, traces, sessions
+):
+    traced = []
+    estimator = _estimator(
+        tmp_path,
+        eval_metric_ops=lambda labels, outputs: traced.append(1) or metrics(labels, outputs),
+    )
+    estimator = Estimator(estimator.model_fn, config=estimator.config.replace(tf_random_seed=1))
+    estimator.train(_input_fn(epochs=10), steps=2)
+    estimator.train(_input_fn(epochs=10), steps=2)
+    paths = [str(tmp_path / f"model.ckpt-{step}") for step in (2, 4, 2)]
+    expected = [
+        estimator.evaluate(edit(_input_fn()), hooks=hooks, checkpoint_path=path) for path in paths
+    ]
+    traced.clear()
+    evaluation = OpenEvaluation(estimator, edit(_input_fn()), hooks=hooks, keeps_session=True)
+    with log_lines(caplog) as logged:
+        found = [dict(evaluation.evaluate(path).metrics) for path in paths]
+    evaluation.close()
+    assert found == expected
+    assert len(traced) == traces
+    assert sum(line == "Running local_init_op." for line in logged) == sessions
 
 
 @pytest.mark.behaviour(214, 215, 216)

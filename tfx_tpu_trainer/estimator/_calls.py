@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import check_can_be_opened, path_text
-from tfx_tpu_trainer._support.progress import EVALUATE, PREDICT, TRACE, TRAIN, followed, unfollowed
+from tfx_tpu_trainer._support.progress import PREDICT, TRACE, TRAIN, followed, unfollowed
 from tfx_tpu_trainer.estimator._argument_checks import check_positive
 from tfx_tpu_trainer.estimator._engine import prediction
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
-from tfx_tpu_trainer.estimator._engine.evaluating import evaluation
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
-    EvalResult,
-    SayRowsRead,
-    write_evaluation_events,
-)
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import with_values
 from tfx_tpu_trainer.estimator._engine.loops.progress_hook import Reporting
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._engine.reporting.summaries import events_of
@@ -237,7 +230,7 @@ def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
     )
 
 
-_SESSION_HOOKS = "Hooks must be a SessionRunHook"
+SESSION_HOOKS = "Hooks must be a SessionRunHook"
 
 
 def train(
@@ -260,7 +253,7 @@ def train(
     if max_steps is not None and checkpoints.global_step_of(estimator.model_dir) >= max_steps:
         _logger.info("Skipping training since max_steps has already saved.")
         return
-    all_hooks = check_hooks(hooks, message=_SESSION_HOOKS)
+    all_hooks = check_hooks(hooks, message=SESSION_HOOKS)
     listeners = check_listeners(saving_listeners)
     reports = calls.training_reports()
     with (
@@ -276,7 +269,7 @@ def train(
                 _logger.warning(
                     "Training starts from scratch in %s.%s", estimator.model_dir, unnamed
                 )
-            _warm_start(estimator)
+            start_warm(estimator)
         with progress.phase(TRAIN):
             progress.place(plan.ran_on)
             training.train(
@@ -295,51 +288,6 @@ def train(
             )
 
 
-def evaluate(
-    estimator: Estimator,
-    input_fn: Callable[..., Any],
-    steps: int | None,
-    hooks: Any,
-    checkpoint_path: Any,
-    name: str | None,
-    variable_values: Mapping[str, Any] | None,
-) -> EvalResult:
-    """Evaluates a checkpoint, given values, or else initial values."""
-    config, calls = estimator._config, estimator._calls
-    calls.check_eval_steps(steps)
-    steps = whole_steps(steps)
-    all_hooks = list(check_hooks(hooks, message=_SESSION_HOOKS))
-    if steps is None:
-        all_hooks.append(SayRowsRead())
-    if variable_values is None:
-        checkpoint_path = _checkpoint_or_warning(estimator, checkpoint_path, "evaluate")
-    with (
-        events_of(estimator.model_dir),
-        followed(config.progress, may_draw=has_terminal(config)) as progress,
-        call_graph(config),
-    ):
-        with progress.phase(TRACE):
-            place = calls.place(input_fn, ModeKeys.EVAL)
-            plan, own_hooks = place.plan_evaluation(steps=steps)
-        if variable_values is not None:
-            plan = with_values(plan, variable_values)
-        elif not checkpoint_path:
-            _warm_start(estimator)
-        with progress.phase(EVALUATE):
-            progress.place(plan.ran_on)
-            result = evaluation.evaluate(
-                plan,
-                settings=estimator._config_of_runs,
-                master=calls.session_master(ModeKeys.EVAL),
-                hooks=[*own_hooks, *all_hooks],
-                checkpoint_path=checkpoint_path,
-                progress=progress,
-                steps=steps,
-            )
-        write_evaluation_events(result, output_dir=estimator.eval_dir(name))
-    return result
-
-
 def predict(
     estimator: Estimator,
     input_fn: Callable[..., Any],
@@ -350,13 +298,13 @@ def predict(
 ) -> Iterator[Any]:
     """Yields predictions; nothing runs before the first is requested."""
     config, calls = estimator._config, estimator._calls
-    all_hooks = check_hooks(hooks, message=_SESSION_HOOKS)
-    checkpoint_path = _checkpoint_or_warning(estimator, checkpoint_path, "predict")
+    all_hooks = check_hooks(hooks, message=SESSION_HOOKS)
+    checkpoint_path = checkpoint_or_warning(estimator, checkpoint_path, "predict")
     with call_graph(config):
         place = calls.place(input_fn, ModeKeys.PREDICT)
         plan, own_hooks = place.plan_prediction(predict_keys)
         if not checkpoint_path:
-            _warm_start(estimator)
+            start_warm(estimator)
     batches = prediction.predict_batches(
         plan,
         settings=estimator._config_of_runs,
@@ -370,17 +318,6 @@ def predict(
     with contextlib.closing(batches), progress.phase(PREDICT):
         counted = prediction.told(batches, progress)
         yield from prediction.single_rows(counted) if yield_single_examples else counted
-
-
-def build_evaluation(
-    estimator: Estimator, input_fn: Callable[..., Any], steps: int | None
-) -> v1.train.Scaffold:
-    """Builds the graph of an evaluation, runs nothing and returns the scaffold."""
-    calls = estimator._calls
-    calls.check_eval_steps(steps)
-    with call_graph(estimator._config):
-        plan, _ = calls.place(input_fn, ModeKeys.EVAL).plan_evaluation(steps=whole_steps(steps))
-        return plan.template.make_scaffold()
 
 
 def build_export(
@@ -443,7 +380,7 @@ def _checkpoint_to_export(estimator: Estimator, checkpoint_path: str | None) -> 
     )
 
 
-def _checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
+def checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
     """Returns the checkpoint to read; if there is none, logs the original's line.
 
     Variables are then initialized; without a warm start, that is worth a warning.
@@ -467,7 +404,7 @@ def _checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
     return path
 
 
-def _warm_start(estimator: Estimator) -> None:
+def start_warm(estimator: Estimator) -> None:
     if estimator._warm_start_settings is not None:
         _logger.info("Warm-starting with WarmStartSettings: %s", estimator._warm_start_settings)
         warm_start(estimator._warm_start_settings)

@@ -18,6 +18,7 @@ from tfx_tpu_trainer.estimator._calls import (
 )
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import EvalResult
+from tfx_tpu_trainer.estimator._evaluations import OpenEvaluation
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._user_calls import argument_names, as_params, check_model_fn
@@ -263,46 +264,32 @@ class Estimator:
         hooks: Sequence[v1.train.SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
-        variable_values: Mapping[str, Any] | None = None,
     ) -> EvalResult:
         """Evaluates the model and also returns the rows, the loss averaged over them and the seconds.
 
-        The original lacks this method. `variable_values` maps names of variables to values that
-        replace a checkpoint's; it defaults to `None`. The other arguments and the errors are those
-        of `evaluate`.
+        The original lacks this method. The arguments and the errors are those of `evaluate`.
 
         Returns:
             The result.
         """
-        return _calls.evaluate(self, input_fn, steps, hooks, checkpoint_path, name, variable_values)
+        evaluation = OpenEvaluation(self, input_fn, steps=steps, hooks=hooks)
+        return evaluation.evaluate(checkpoint_path, name=name)
 
-    def build_graphs(
-        self,
-        *,
-        eval_input_fn: Callable[..., Any] | None = None,
-        eval_steps: int | None = None,
-        serving_input_receiver_fn: Callable[[], Any] | None = None,
-    ) -> tuple[MetaGraph, ...]:
-        """Builds the graphs of an evaluation and of an export, and runs nothing.
+    def build_graphs(self, serving_input_receiver_fn: Callable[[], Any]) -> tuple[MetaGraph, ...]:
+        """Builds the graphs of an export, and runs nothing.
 
         The original lacks this method. Before a training, it finds mistakes that would show only
-        afterwards: a model_fn, an input_fn or a receiver that fails in modes EVAL and PREDICT.
+        afterwards: a model_fn or a receiver that fails in mode PREDICT.
 
         Args:
-            eval_input_fn: Returns the evaluation data. Defaults to `None`: no evaluation.
-            eval_steps: Batches to evaluate. Defaults to `None`: until the data ends.
-            serving_input_receiver_fn: As in `export_saved_model`. Defaults to `None`: no export.
+            serving_input_receiver_fn: As in `export_saved_model`.
 
         Returns:
             The metagraphs of the export.
 
         Raises:
-            ValueError: If `evaluate` or `export_saved_model` would raise it.
+            ValueError: If `export_saved_model` would raise it.
         """
-        if eval_input_fn is not None:
-            _calls.build_evaluation(self, eval_input_fn, eval_steps)
-        if serving_input_receiver_fn is None:
-            return ()
         return _calls.build_export(self, serving_input_receiver_fn)
 
     def export_graphs(

@@ -58,6 +58,8 @@ from tfx_tpu_trainer.estimator._engine.sessions.preemption import (
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StalledError
 from tfx_tpu_trainer.estimator._engine.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.awaited import AwaitedListener
+from tfx_tpu_trainer.estimator._evaluations import OpenEvaluation
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.estimator._user_calls import argument_names, call_input_fn
 from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS, MetaGraph
@@ -107,6 +109,7 @@ __all__ = [
     "SINGLE_RECEIVER_NAME",
     "SUM",
     "TPU_TAGS",
+    "AwaitedListener",
     "CheckpointEvaluator",
     "CheckpointInputPipelineHook",
     "CoreTrace",
@@ -121,6 +124,7 @@ __all__ = [
     "MetricKeys",
     "ModelTemplate",
     "NanLossError",
+    "OpenEvaluation",
     "PatientListener",
     "PredictionKeys",
     "RefuseMoreRows",

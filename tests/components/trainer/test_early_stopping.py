@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import glob
 import os
 import shutil
+import signal
 
 import pytest
 import tensorflow as tf
@@ -16,6 +18,7 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import Goal, read_lea
 from tfx_tpu_trainer.components.trainer.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
+from tfx_tpu_trainer.estimator.extending import OpenEvaluation, StoppedBySignal
 
 v1 = tf.compat.v1
 
@@ -53,18 +56,49 @@ def rows(params, repeat=None):
     return tf.data.Dataset.from_tensors({"x": tf.ones([4])}).repeat(repeat)
 
 
-def training(folder, *, quality=QUALITY, goal=MAX, input_fn=rows, **options):
+class Interrupted(OpenEvaluation):
+    """An evaluation that is interrupted, once, as it begins for the n-th time."""
+
+    def __init__(self, *args, nth, interrupt, **options):
+        super().__init__(*args, **options)
+        self._left = nth
+        self._interrupt = interrupt
+
+    def evaluate(self, *args, **options):
+        self._left -= 1
+        if not self._left:
+            self._interrupt()
+        return super().evaluate(*args, **options)
+
+
+def training(
+    folder,
+    *,
+    quality=QUALITY,
+    goal=MAX,
+    input_fn=rows,
+    evaluation=OpenEvaluation,
+    eval_input_fn=None,
+    **options,
+):
     def estimator_at(step):
         config = tpu.RunConfig(model_dir=str(folder), keep_checkpoint_max=2)
         return tpu.TPUEstimator(make_model_fn(quality), config=config, use_tpu=False)
 
-    settings = {"max_steps": 8, "eval_steps": None, "every_steps": 2, "every_secs": None}
-    settings["eval_input_fn"] = functools.partial(rows, repeat=1)
+    settings = {
+        "estimator_at": estimator_at,
+        "max_steps": 8,
+        "every_steps": 2,
+        "every_secs": None,
+        "keeps_session": True,
+        **options,
+    }
+    eval_input_fn = eval_input_fn or functools.partial(rows, repeat=1)
     return EvaluatedTraining(
-        estimator_at=estimator_at,
         train_input_fn=input_fn,
+        evaluation=evaluation(settings["estimator_at"](0), eval_input_fn, keeps_session=True),
         goal=goal,
-        **{**settings, **options},
+        **settings,
     )
 
 
@@ -128,6 +162,96 @@ def test_early_stop(tmp_path):
     assert list(values(training(tmp_path, goal=goal).run())) == [2, 4, 6]
 
 
+class TrainedModel:
+    """A training of a model whose next step depends on all before: shuffled rows, dropout, Adam's moments."""
+
+    def __init__(self, folder, *, keeps_session, evaluation=OpenEvaluation, **options):
+        self.calls = collections.Counter()
+        self._options = options
+        self._run = training(
+            folder,
+            goal=Goal(metric="error", mode="min"),
+            estimator_at=lambda step: self._estimator(str(folder)),
+            input_fn=self._rows,
+            evaluation=evaluation,
+            eval_input_fn=self._eval_rows,
+            every_steps=10,
+            max_steps=35,
+            keeps_session=keeps_session,
+        )
+
+    def run(self):
+        """Returns the metrics by step, and the last checkpoint's variables."""
+        curve = self._run.run()
+        reader = tf.train.load_checkpoint(
+            self._run.last_saved.path(self._run.estimator_at(0).model_dir)
+        )
+        names = sorted(reader.get_variable_to_shape_map())
+        metrics = {point.step: dict(point.metrics.overall) for point in curve.points}
+        return metrics, {name: reader.get_tensor(name).tolist() for name in names}
+
+    def _estimator(self, folder):
+        config = tpu.RunConfig(
+            model_dir=folder,
+            tf_random_seed=3,
+            save_checkpoints_steps=7,
+            master="emulated" if self._options else None,
+            tpu_config=tpu.TPUConfig(num_shards=2, iterations_per_loop=4),
+        )
+        return tpu.TPUEstimator(
+            self._model_fn,
+            config=config.replace(save_input_position=True),
+            train_batch_size=8,
+            eval_batch_size=8,
+            use_tpu=bool(self._options),
+        )
+
+    def _model_fn(self, features, labels, mode, params):
+        self.calls[mode] += 1
+        inputs = features["x"]
+        if mode == "train":
+            inputs = v1.nn.dropout(inputs, rate=0.2)
+        kernel = v1.get_variable("kernel", [3, 1])
+        error = tf.square(inputs @ kernel - 1.0)
+        optimizer = v1.train.AdamOptimizer(0.1)
+        if params["use_tpu"]:
+            optimizer = tpu.CrossShardOptimizer(optimizer)
+        loss = tf.reduce_mean(error)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step()) if mode == "train" else None
+        metrics = (lambda error: {"error": v1.metrics.mean(error)}, [error])
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+
+    def _rows(self, params):
+        x = tf.random.stateless_normal([40, 3], seed=[1, 2])
+        rows = tf.data.Dataset.from_tensor_slices({"x": x}).shuffle(40).repeat()
+        return rows.batch(params["batch_size"], drop_remainder=True)
+
+    def _eval_rows(self, params):
+        x = tf.random.stateless_normal([16, 3], seed=[3, 4])
+        return tf.data.Dataset.from_tensors({"x": x}).unbatch().batch(params["batch_size"])
+
+
+@pytest.mark.parametrize("options", [{}, {"use_tpu": True}])
+def test_one_session_makes_the_model_of_many(tmp_path, options):
+    one = TrainedModel(tmp_path / "one", keeps_session=True, **options)
+    # A hook of a user's may change its graph, so each evaluation has its own.
+    traced = functools.partial(OpenEvaluation, hooks=[v1.train.SessionRunHook()])
+    many = TrainedModel(tmp_path / "many", keeps_session=False, evaluation=traced, **options)
+    metrics, variables = one.run()
+    assert (metrics, variables) == many.run()
+    assert list(metrics) == [10, 20, 30, 35]
+    assert one.calls == {"train": 1, "eval": 1} and many.calls == {"train": 4, "eval": 4}
+    # A signal in an evaluation ends it at once, and the next attempt makes it first.
+    stop = functools.partial(signal.raise_signal, signal.SIGTERM)
+    signalled = functools.partial(Interrupted, nth=2, interrupt=stop)
+    with pytest.raises(StoppedBySignal):
+        TrainedModel(tmp_path / "cut", keeps_session=True, evaluation=signalled, **options).run()
+    assert list(read_learning_curve(str(tmp_path / "cut")).points)[-1].step == 10
+    assert checkpoints.global_step_of(str(tmp_path / "cut")) == 20
+    resumed = TrainedModel(tmp_path / "cut", keeps_session=True, **options)
+    assert resumed.run() == (metrics, variables)
+
+
 def test_killed_anywhere_it_stops_at_the_same_step(tmp_path):
     quality = {2: 0.3, 4: 0.8, 6: 0.5, 8: 0.7, 10: 0.1}
     goal = Goal(metric="quality", patience=2)
@@ -179,17 +303,15 @@ def test_input_that_ends(tmp_path):
 @pytest.fixture(scope="module")
 def interrupted_folder(tmp_path_factory):
     """A training that ended with an error in its third evaluation."""
-    calls = []
 
-    def eval_input_fn(params):
-        calls.append(params)
-        if len(calls) > 2:
-            raise InterruptedError("power is off")
-        return rows(params, 1)
+    def interrupt():
+        raise InterruptedError("power is off")
 
     folder = tmp_path_factory.mktemp("interrupted")
     with pytest.raises(InterruptedError):
-        training(folder, eval_input_fn=eval_input_fn).run()
+        training(
+            folder, evaluation=functools.partial(Interrupted, nth=3, interrupt=interrupt)
+        ).run()
     return folder
 
 

@@ -76,8 +76,15 @@ def evaluated(tmp_path_factory):
         export_to_tpu=0,
         serving_check="off",
     )
+    small_model.calls.clear()
     execution.run()
+    execution.calls = dict(small_model.calls)
     return execution
+
+
+def test_each_graph_is_traced_once(evaluated):
+    # Slices are measured at the end, in a graph of their own.
+    assert evaluated.calls == {"train": 1, "eval": 2, "infer": 1}
 
 
 def test_slices_are_counted_and_measured(evaluated):

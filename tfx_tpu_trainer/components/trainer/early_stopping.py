@@ -28,7 +28,12 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import (
 from tfx_tpu_trainer.components.inputs import RowCache, train_on_current_rows
 from tfx_tpu_trainer.components.trainer.resume import LastSaved
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator.extending import LoopEndHook, checkpoints
+from tfx_tpu_trainer.estimator.extending import (
+    AwaitedListener,
+    LoopEndHook,
+    OpenEvaluation,
+    checkpoints,
+)
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
@@ -56,6 +61,54 @@ class StopAfterSecondsHook(LoopEndHook):
             run_context.request_stop()
 
 
+class _OnTheWay(AwaitedListener):
+    """Evaluates a training's checkpoints while its session stays open, except that of the last step."""
+
+    def __init__(self, training: EvaluatedTraining, curve: LearningCurve, *, step: int) -> None:
+        self.every_steps = training.every_steps
+        self.curve = curve
+        self.evaluated: int | None = None  # The step of the last evaluation.
+        self._training = training
+        self._next = training.target(step)
+        self._due_at: float | None = None
+
+    def next_in_words(self) -> str:
+        """Describes when the next evaluation is, after the words "next evaluation"."""
+        secs = self._training.every_secs
+        return f"at step {self._next:,}" if secs is None else f"after {secs} s of training"
+
+    def begin(self) -> None:
+        """Lets the clock start with the session; building the graph does not count as training."""
+        self._due_at = None
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        """Starts the clock with a session's first checkpoint."""
+        if self._due_at is None:
+            self._start_clock()
+        super().before_save(session, global_step_value)
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether an evaluation is due."""
+        if self.every_steps is not None:
+            return step >= self._next
+        return self._due_at is not None and self.clock() >= self._due_at
+
+    def after_save(self, session: v1.Session, global_step_value: int) -> bool:
+        """Evaluates if it is due; the last step's evaluation needs no open session."""
+        is_last = global_step_value >= self._training.max_steps
+        return not is_last and super().after_save(session, global_step_value)
+
+    def use(self, step: int) -> bool:
+        """Evaluates; returns whether the training is to stop early."""
+        self._start_clock()
+        self.curve = self._training.evaluated(self.curve)
+        self.evaluated, self._next = step, self._training.target(step)
+        return self.curve.stops
+
+    def _start_clock(self) -> None:
+        self._due_at = self.clock() + (self._training.every_secs or 0)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluatedTraining:
     """A training up to a step, with evaluations on the way."""
@@ -64,21 +117,22 @@ class EvaluatedTraining:
     # the random seed should depend on the step.
     estimator_at: Callable[[int], tpu.TPUEstimator]
     train_input_fn: Callable[..., Any]
-    eval_input_fn: Callable[..., Any]
+    evaluation: OpenEvaluation
     max_steps: int  # The global step at which the training ends.
-    eval_steps: int | None  # Batches of an evaluation; `None` for the whole split.
     every_steps: int | None  # Steps between evaluations, at multiples of it; `None` goes by time.
     every_secs: int | None  # Seconds of training between evaluations.
     goal: Goal | None  # Selects the best checkpoint; `None` keeps none.
     # Notified of every checkpoint.
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
-    eval_hooks: Sequence[v1.train.SessionRunHook] = ()
     # Called before the curve and the best checkpoint are written; raises if another attempt owns them now.
     before_writing: Callable[[], None] = lambda: None
     # Called after the evaluation of a new best checkpoint.
     on_best: Callable[[], None] = lambda: None
     row_cache: RowCache | None = None
     batch_size: int = 0  # Rows per step, on all cores; used with a row cache.
+    # Whether the training's session stays open during evaluations, in sessions of this process. A real TPU, or the
+    # devices of a strategy, run either.
+    keeps_session: bool = False
     # Finds the checkpoint to evaluate and, without a goal, to export.
     last_saved: LastSaved = dataclasses.field(default_factory=LastSaved)
 
@@ -98,17 +152,14 @@ class EvaluatedTraining:
         step = checkpoints.global_step_of(folder)
         if self._is_due(step) and curve.at(step) is None:
             # It was stopped between a checkpoint and its evaluation.
-            curve = self._evaluate(curve, folder)
+            curve = self.evaluated(curve)
         while step < self.max_steps and not curve.stops:
-            self._train_on(step)
-            reached = step if self.last_saved.step is None else self.last_saved.step
-            curve = self._evaluate(curve, folder)
-            if reached == step or self._input_ended(step, reached):
-                _logger.warning(
-                    "The training input ended at step %d of %d.", reached, self.max_steps
-                )
+            trained = self._train_on(step, curve)
+            before, step = step, step if self.last_saved.step is None else self.last_saved.step
+            curve = trained.curve if trained.evaluated == step else self.evaluated(trained.curve)
+            if not curve.stops and (step == before or self._input_ended(before, step)):
+                _logger.warning("The training input ended at step %d of %d.", step, self.max_steps)
                 break
-            step = reached
         if step < self.max_steps and curve.stops:
             assert curve.goal is not None
             _logger.info(
@@ -132,40 +183,42 @@ class EvaluatedTraining:
         by_steps = self.every_steps is not None and step % self.every_steps == 0
         return by_steps or step >= self.max_steps
 
-    def _target(self, step: int) -> int:
+    def target(self, step: int) -> int:
+        """Returns the step of the evaluation after a step; by time, that of the last one."""
         if self.every_steps is None:
             return self.max_steps
         return min(self.max_steps, (step // self.every_steps + 1) * self.every_steps)
 
     def _input_ended(self, step: int, reached: int) -> bool:
+        if self.keeps_session:
+            return reached < self.max_steps
         # With evaluations by time, a part of the training may end at any step.
-        return self.every_secs is None and reached < self._target(step)
+        return self.every_secs is None and reached < self.target(step)
 
-    def _train_on(self, step: int) -> None:
-        hooks = [] if self.every_secs is None else [StopAfterSecondsHook(self.every_secs)]
-        when = f"at step {self._target(step):,}"
-        if self.every_secs is not None:
-            when = f"after {self.every_secs} s of training"
-        with expecting(last_step=self.max_steps, next_evaluation=lambda: when):
+    def _train_on(self, step: int, curve: LearningCurve) -> _OnTheWay:
+        """Trains to the last step, with evaluations, or else to the next evaluation."""
+        on_the_way = _OnTheWay(self, curve, step=step)
+        target, listeners, hooks = self.max_steps, [on_the_way], []
+        if not self.keeps_session:
+            target, listeners = self.target(step), []
+            hooks = [] if self.every_secs is None else [StopAfterSecondsHook(self.every_secs)]
+        with expecting(last_step=self.max_steps, next_evaluation=on_the_way.next_in_words):
             train_on_current_rows(
                 lambda more: self.estimator_at(step).train(
                     self.train_input_fn,
                     hooks=[*hooks, *more],
-                    max_steps=self._target(step),
-                    saving_listeners=[*self.saving_listeners, self.last_saved],
+                    max_steps=target,
+                    saving_listeners=[*self.saving_listeners, self.last_saved, *listeners],
                 ),
                 self.row_cache,
                 batch_size=self.batch_size,
             )
+        return on_the_way
 
-    def _evaluate(self, curve: LearningCurve, folder: str) -> LearningCurve:
-        estimator = self.estimator_at(0)
-        result = estimator.evaluate_result(
-            self.eval_input_fn,
-            steps=self.eval_steps,
-            hooks=self.eval_hooks,
-            checkpoint_path=self.last_saved.path(folder),
-        )
+    def evaluated(self, curve: LearningCurve) -> LearningCurve:
+        """Evaluates the last checkpoint; returns the curve with it, as written."""
+        folder = self.estimator_at(0).model_dir
+        result = self.evaluation.evaluate(self.last_saved.path(folder))
         metrics = EvalMetrics.from_result(result)
         point = Point(metrics=metrics, time=time.time())
         self.before_writing()

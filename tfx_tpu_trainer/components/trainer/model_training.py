@@ -63,6 +63,7 @@ from tfx_tpu_trainer.components.user_module._module import UserModule, with_kera
 from tfx_tpu_trainer.estimator import EvalSpec, ModeKeys, TrainSpec, tpu
 from tfx_tpu_trainer.estimator.extending import (
     MetaGraph,
+    OpenEvaluation,
     RowSample,
     RowSampler,
     call_input_fn,
@@ -102,6 +103,10 @@ class ModelTraining(Training[TrainedModel]):
     estimator_with: Callable[[TrainSettings], tpu.TPUEstimator]
     # Returns the estimator that continues from a step, in the same folder and with the other hosts.
     estimator_at: Callable[[int], tpu.TPUEstimator]
+    # Measures the exported model, with its slices.
+    evaluation: OpenEvaluation
+    # Evaluates during training, without slices: these are measured once, at the end.
+    evaluation_on_the_way: OpenEvaluation
     # Why another attempt has to read the training's input from its beginning; `""` if it continues with the next rows.
     input_not_saved: str
     # The slices to measure and their input, or `None`.
@@ -218,10 +223,21 @@ class ModelTraining(Training[TrainedModel]):
                 save_input_position=goes_on,
             )
 
+        estimator = estimator_with(settings)
+        open_evaluation = functools.partial(
+            OpenEvaluation,
+            estimator,
+            steps=job.eval_steps,
+            hooks=_limiting(row_limit),
+            keeps_session=True,
+        )
+        evaluation = open_evaluation(sliced.input_fn() if sliced else eval_input_fn)
         return cls(
             job=job,
             host=host,
-            estimator=estimator_with(settings),
+            estimator=estimator,
+            evaluation=evaluation,
+            evaluation_on_the_way=open_evaluation(eval_input_fn) if sliced else evaluation,
             host_estimator=estimator_with(on_host),
             train_input_fn=module.input_fn_for("train", fn_args)
             or train_input(job, host, row_cache).train_fn(),
@@ -243,12 +259,12 @@ class ModelTraining(Training[TrainedModel]):
         # A module mended after days of training starts over, since its source is part of a checkpoint's identity.
         settings, training = self.job.settings, self._exporting(export_to_tpu=False)
         with failures_explained(self.rows), phase(TRACE):
-            meta_graphs = training.estimator.build_graphs(
-                eval_input_fn=self._measured_input_fn if self._evaluates_here else None,
-                eval_steps=self.job.eval_steps,
-                serving_input_receiver_fn=(
-                    self.serving_input_receiver_fn if settings.export_to_cpu else None
-                ),
+            if self._evaluates_here:
+                self.evaluation.trace()
+            meta_graphs = (
+                training.estimator.build_graphs(self.serving_input_receiver_fn)
+                if settings.export_to_cpu
+                else ()
             )
         if settings.export_to_tpu is not False:
             for_tpu = self._exporting(export_to_tpu=True, export_to_cpu=False).estimator
@@ -260,7 +276,7 @@ class ModelTraining(Training[TrainedModel]):
             self.job,
             self.estimator,
             train_input_fn=self.train_input_fn,
-            eval_input_fn=self._measured_input_fn,
+            eval_input_fn=self.sliced.input_fn() if self.sliced else self.eval_input_fn,
         )
         return dataclasses.replace(training, meta_graphs=meta_graphs)
 
@@ -283,7 +299,7 @@ class ModelTraining(Training[TrainedModel]):
                 EvalSpec(
                     self.eval_input_fn,
                     steps=self.job.eval_steps,
-                    hooks=self._eval_hooks,
+                    hooks=_limiting(self.row_limit),
                     start_delay_secs=0,
                     throttle_secs=EVALUATE_EVERY_SECONDS,
                 ),
@@ -326,10 +342,8 @@ class ModelTraining(Training[TrainedModel]):
         training = EvaluatedTraining(
             estimator_at=self.estimator_at,
             train_input_fn=self.train_input_fn,
-            eval_input_fn=self.eval_input_fn,
+            evaluation=self.evaluation_on_the_way,
             max_steps=job.train_steps,
-            eval_steps=job.eval_steps,
-            eval_hooks=self._eval_hooks,
             every_steps=settings.eval_every_steps,
             every_secs=settings.eval_every_secs,
             goal=_goal(settings),
@@ -338,8 +352,10 @@ class ModelTraining(Training[TrainedModel]):
             on_best=keep_rows,
             row_cache=self.row_cache,
             batch_size=settings.train_batch_size,
+            keeps_session=self._evaluates_here,
         )
         curve = training.run()
+        self.evaluation_on_the_way.close()
         self._forget_input()
         rows = best[0] if curve.best else self._rows()
         return TrainedModel(training.chosen_checkpoint(curve), curve, rows)
@@ -387,35 +403,31 @@ class ModelTraining(Training[TrainedModel]):
 
     @property
     def _evaluates_here(self) -> bool:
-        """Whether this host alone can evaluate, without a TPU or a strategy."""
+        """Whether sessions of this process can evaluate, without a TPU or a strategy."""
         config = self.estimator.config
-        return config.eval_distribute is None and (
-            not self.job.settings.use_tpu or emulates(config.evaluation_master or config.master)
+        master = session_master(config.evaluation_master)
+        return (
+            not master
+            and config.eval_distribute is None
+            and (
+                not self.job.settings.use_tpu or emulates(config.evaluation_master or config.master)
+            )
         )
-
-    @property
-    def _eval_hooks(self) -> list[tf.compat.v1.train.SessionRunHook]:
-        return [] if self.row_limit is None else [self.row_limit.hook()]
-
-    @property
-    def _measured_input_fn(self) -> Callable[..., tf.data.Dataset]:
-        return self.sliced.input_fn() if self.sliced else self.eval_input_fn
 
     def _rows(self) -> RowSample | None:
         """Returns rows of the last evaluation."""
         return self.sampler.taken() if self.sampler else None
 
     def _metrics_of(self, checkpoint_path: str | None, name: str | None = None) -> EvalMetrics:
-        result = self.estimator.evaluate_result(
-            self._measured_input_fn,
-            steps=self.job.eval_steps,
-            hooks=self._eval_hooks,
-            checkpoint_path=checkpoint_path,
-            name=name,
-        )
+        result = self.evaluation.evaluate(checkpoint_path, name=name)
+        self.evaluation.close()
         if self.sliced:
             return self.sliced.slicing.metrics_of(result)
         return EvalMetrics.from_result(result)
+
+
+def _limiting(row_limit: RowLimit | None) -> list[tf.compat.v1.train.SessionRunHook]:
+    return [] if row_limit is None else [row_limit.hook()]
 
 
 def sampled_model_fn(model_fn: Callable[..., Any], sampler: RowSampler) -> Callable[..., Any]:

@@ -71,7 +71,7 @@ def check_tpu_graph(
     """Builds the metagraph for TPU hosts, and compiles it if the settings request a check of the export."""
     try:
         with phase(TRACE):
-            (built,) = estimator.build_graphs(serving_input_receiver_fn=receiver_fn)
+            (built,) = estimator.build_graphs(receiver_fn)
     except (
         Exception
     ) as error:  # Any error comes from the TPU graph: the graph for CPU hosts has been built.

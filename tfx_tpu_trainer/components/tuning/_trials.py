@@ -37,7 +37,7 @@ from tfx_tpu_trainer.components.trainer.resume import (
 from tfx_tpu_trainer.components.trainer.rows import failures_explained
 from tfx_tpu_trainer.components.tuning._search_space import SearchSpace
 from tfx_tpu_trainer.components.tuning._tune_job import TuneJob
-from tfx_tpu_trainer.estimator.extending import NanLossError
+from tfx_tpu_trainer.estimator.extending import NanLossError, OpenEvaluation
 
 _logger = logging.getLogger(__name__)
 
@@ -64,12 +64,17 @@ class TrialTraining:
         job, folder = self.job, self._folder(source)
         folder.take_up()
         cache = job.row_cache(self.folder)
+        evaluation = OpenEvaluation(
+            job.estimator(self.params, self.folder, step=0),
+            job.eval_input_fn,
+            steps=job.fn_args.eval_steps,
+            keeps_session=True,
+        )
         training = EvaluatedTraining(
             estimator_at=lambda step: job.estimator(self.params, self.folder, step=step),
             train_input_fn=job.train_input_fn(cache),
-            eval_input_fn=job.eval_input_fn,
+            evaluation=evaluation,
             max_steps=0,
-            eval_steps=job.fn_args.eval_steps,
             every_steps=job.fn_args.train_steps,
             every_secs=None,
             goal=None,
@@ -89,6 +94,7 @@ class TrialTraining:
                     _logger.info("The trial ends early: %s.", reason)
                     break
         finally:
+            evaluation.close()
             if cache is not None:
                 cache.release()
 

@@ -49,7 +49,7 @@ from tfx_tpu_trainer.components.user_module._module import (
     with_keras_model,
 )
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
-from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_input_fn
+from tfx_tpu_trainer.estimator.extending import OpenEvaluation, as_input_tensors, call_input_fn
 
 CUSTOM_CONFIG_TUNING = "tuning"
 """Key of the stock Tuner's custom_config with the settings of the search."""
@@ -303,7 +303,7 @@ class TuneJob:
             )
             inputs = as_input_tensors(returned)
             estimator.model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, config)
-        estimator.build_graphs(eval_input_fn=self.eval_input_fn, eval_steps=self.fn_args.eval_steps)
+        OpenEvaluation(estimator, self.eval_input_fn, steps=self.fn_args.eval_steps).trace()
 
     @property
     def has_default_input(self) -> bool:

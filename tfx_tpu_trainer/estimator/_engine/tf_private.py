@@ -3,7 +3,7 @@
 | name | why | if it goes away |
 |---|---|---|
 | `CheckpointSaverHook._listeners` | a model's own saver hook must call the listeners given to `train()`, and takes listeners in its constructor only; ours calls them when a thread has written a checkpoint | refuse listeners with the model's own hook; write checkpoints while the training waits |
-| `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, are due by a timer that its constructor does not take | all intervals are equal |
+| `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, and those that an evaluation awaits are due by a timer that its constructor does not take | all intervals are equal; a new session after each evaluation |
 | `FileWriterCache._cache` | each writer in it holds a thread and a file descriptor, and nothing public lists them | they stay open for each model_dir until the process ends |
 | `CheckpointSaverHook._set_steps_per_run` | a session call runs a loop of steps, and the hook must see that a step within it is due | save at the next loop's end |
 | `CheckpointSaverHook._save_graph_def` | the hook prints the graph in Python, a third of the time to a large model's first step; protobuf's own printer prints the same graph faster | the hook prints it |
@@ -138,6 +138,11 @@ def join_checkpoint_listeners(
 ) -> None:
     """Replaces a saver hook's listeners."""
     hook._listeners = join(tuple(hook._listeners))
+
+
+def timer_of(hook: v1.train.CheckpointSaverHook) -> Any:
+    """Returns the timer of a saver hook."""
+    return hook._timer
 
 
 def set_timer(hook: v1.train.CheckpointSaverHook, timer: Any) -> None:

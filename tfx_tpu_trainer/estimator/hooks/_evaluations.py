@@ -8,11 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import as_pattern
-from tfx_tpu_trainer.estimator import _estimator_spec
 from tfx_tpu_trainer.estimator._argument_checks import holds
-from tfx_tpu_trainer.estimator._calls import build_evaluation
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._evaluations import OpenEvaluation
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -73,11 +72,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
                 "InMemoryEvaluator supports only single machine (aka Local) setting. TF_CONFIG has "
                 f"{config.num_worker_replicas} workers and {config.num_ps_replicas} ps."
             )
-        self._estimator = estimator
-        self._input_fn = input_fn
-        self._steps = steps
-        self._hooks = _estimator_spec.check_hooks(hooks, message="Hooks must be a SessionRunHook")
-        estimator._calls.check_eval_steps(steps)
+        self._evaluation = OpenEvaluation(estimator, input_fn, steps=steps, hooks=hooks)
         self._name = name
         self._every_n_iter = whole_steps(every_n_iter)
 
@@ -85,7 +80,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         """Checks, before a session is made, that the model can be evaluated without a checkpoint."""
         self._calls = 0
         _check_no_saveables()
-        scaffold = build_evaluation(self._estimator, self._input_fn, self._steps)
+        scaffold = self._evaluation.trace()
         for part in ("saver", "init_fn"):
             if getattr(scaffold, part) is not None:
                 raise ValueError(
@@ -116,13 +111,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         self._evaluate(session)
 
     def _evaluate(self, session: v1.Session) -> None:
-        self._estimator.evaluate_result(
-            self._input_fn,
-            steps=self._steps,
-            hooks=self._hooks,
-            name=self._name,
-            variable_values=session.run(self._variables),
-        )
+        self._evaluation.evaluate(name=self._name, values=session.run(self._variables))
 
 
 def _check_no_saveables() -> None:

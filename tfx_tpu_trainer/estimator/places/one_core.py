@@ -90,6 +90,8 @@ class OneCoreGraphHook(v1.train.SessionRunHook):
     def begin(self) -> None:
         """Changes the graph's conversion, once the engine has copied the graph for the cores."""
         graph = v1.get_default_graph()
+        if graph.finalized:  # By a session before, with this hook.
+            return
         convert = graph.as_graph_def
 
         def as_graph_def(*args: Any, **kwargs: Any) -> v1.GraphDef:

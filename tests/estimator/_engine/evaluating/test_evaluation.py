@@ -18,9 +18,9 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
     EvalResult,
+    PreparedEvaluation,
     RefuseMoreRows,
     SayRowsRead,
-    evaluate,
     write_evaluation_events,
 )
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import clock, is_time_up
@@ -126,12 +126,8 @@ def _evaluate(
 
 def _run(template, folder, *, hooks=(), steps=None, checkpoint=None) -> EvalResult:
     """Evaluates a template of the default graph."""
-    return evaluate(
-        plan_evaluation_on_host(template, steps=steps),
-        settings=settings_in(folder),
-        hooks=hooks,
-        checkpoint_path=checkpoint,
-    )
+    plan = plan_evaluation_on_host(template, steps=steps)
+    return PreparedEvaluation(plan, settings=settings_in(folder), hooks=hooks).run(checkpoint)
 
 
 def _metric(function, tensors):

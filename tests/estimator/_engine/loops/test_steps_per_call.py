@@ -44,6 +44,8 @@ v1 = tf.compat.v1
         (StepsPerCall(0, None, (7.5,), None), 1, 7),
         (StepsPerCall(0, None, (0.5,), None), 5, 0),
         (StepsPerCall(0, math.inf, (), 50), 1, 48),
+        # Evaluations come at 100, 200, ..., wherever the session starts.
+        (StepsPerCall(130, None, (), None, awaited_steps=100), 131, 68),
         # Nothing is ever due.
         (StepsPerCall(0, None, (), None), 1, None),
         # A hook that acts at every step leaves no room.

@@ -8,7 +8,7 @@ from tests.op_determinism import deterministic_ops
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import evaluate
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import PreparedEvaluation
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import as_input_tensors
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
@@ -228,9 +228,8 @@ def _evaluate(folder, rows: int, *, cores: int, batch: int = 8, steps=None, metr
             steps=steps,
             for_cores=lambda copier: copier,
         ).plan()
-        return evaluate(
-            plan, settings=settings_in(folder), hooks=inputs.hooks, checkpoint_path=None
-        )
+        settings = settings_in(folder)
+        return PreparedEvaluation(plan, settings=settings, hooks=inputs.hooks).run(None)
 
 
 @pytest.mark.parametrize(("cores", "rows"), [(1, 9), (2, 7), (8, 1), (8, 24)])

@@ -223,7 +223,19 @@ _MEMORY_SHARE = 0.25
 
 
 class PatientListener(v1.train.CheckpointSaverListener):
-    """A listener that may be called some steps after a checkpoint, and never stops the training."""
+    """A listener that may be called some steps after a checkpoint."""
+
+    def awaits(self, step: int) -> bool:
+        """Returns whether the training must wait until a checkpoint is written.
+
+        Args:
+            step: The checkpoint's global step.
+
+        Returns:
+            Whether it must. Defaults to `False`.
+        """
+        del step
+        return False
 
     def before_commit(self, step: int) -> None:
         """Called in the writing thread before a checkpoint gets its name.
@@ -254,6 +266,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         self._joined = False
         self._listeners: Sequence[v1.train.CheckpointSaverListener] = ()
         self._step = 0
+        self._awaited = False
         self._pending: tuple[int, PendingWrite] | None = None
         self._allowed = False
         self._copied: tuple[v1.train.Saver, tf.Graph, CopiedState | None] | None = None
@@ -294,12 +307,20 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         self._step = int(global_step_value)
         for listener in self._listeners:
             listener.before_save(session, global_step_value)
+        self._awaited = any(
+            isinstance(listener, PatientListener) and listener.awaits(self._step)
+            for listener in self._listeners
+        )
 
-    def after_save(self, session: v1.Session, global_step_value: int) -> None:
-        """Calls the listeners, unless a thread is still writing the checkpoint."""
-        if self._pending is None:
-            for listener in self._listeners:
-                listener.after_save(session, global_step_value)
+    def after_save(self, session: v1.Session, global_step_value: int) -> bool:
+        """Calls the listeners, unless a thread is still writing; returns whether one stops the training."""
+        if self._pending is not None:
+            return False
+        return self._notify(session, global_step_value)
+
+    def _notify(self, session: v1.Session, step: int) -> bool:
+        stops = [listener.after_save(session, step) for listener in self._listeners]
+        return any(stops)
 
     def end(self, session: v1.Session, global_step_value: int) -> None:
         """Calls the listeners."""
@@ -310,9 +331,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         """Calls the listeners for a checkpoint that a thread has written."""
         if self._pending is None or not (wait or self._pending[1].is_done):
             return
-        step = self._finish(*self._pending)
-        for listener in self._listeners:
-            listener.after_save(session, step)
+        self._notify(session, self._finish(*self._pending))
 
     def close(self) -> None:
         """Waits for a checkpoint that is being written when the training fails, and logs its error."""
@@ -344,7 +363,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         save: Callable[[v1.Session], str | None],
     ) -> str | None:
         """Writes a checkpoint, in a thread if that is allowed, fits into memory, and saves time."""
-        is_worth_it = self._allowed and self._seconds >= WORTH_SECONDS
+        is_worth_it = self._allowed and not self._awaited and self._seconds >= WORTH_SECONDS
         copied = self._copied_state(saver, session.graph) if is_worth_it else None
         if copied is None or not self._has_room(copied):
             with self._timed():

@@ -15,6 +15,7 @@ from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import (
     NotIsolatedError,
 )
 from tfx_tpu_trainer.estimator._engine.evaluating.sampled_rows import unsampled
+from tfx_tpu_trainer.estimator._engine.evaluating.session_state import starting_over
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 
 v1 = tf.compat.v1
@@ -270,11 +271,11 @@ class _SlicedMetrics:
             # The evaluation's initialization resets it, which empties the buffer.
             batches = metric_ops.local_count("batches")
         inputs = [batches.read_value(), membership, *given]
-        buffered = tf.numpy_function(buffered_slices.add, inputs, tf.int64)
+        buffered = starting_over(buffered_slices.add, inputs, tf.int64)
         buffered.set_shape(())
         update = batches.assign(buffered, read_value=False)
         dtypes, shapes = [tf.int64, *isolated.dtypes], [tf.TensorShape(()), *isolated.shapes]
-        found = tf.numpy_function(buffered_slices.values, [batches.read_value()], dtypes * number)
+        found = starting_over(buffered_slices.values, [batches.read_value()], dtypes * number)
         for value, shape in zip(found, shapes * number):
             value.set_shape(shape)
         for start in range(0, len(found), len(dtypes)):

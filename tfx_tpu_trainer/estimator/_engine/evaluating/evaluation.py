@@ -1,6 +1,7 @@
 """Runs an evaluation in a session, logs how much it has read, and writes its result for TensorBoard."""
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,10 @@ from google.protobuf.message import DecodeError
 from tfx_tpu_trainer._support.progress import Batches, Progress
 from tfx_tpu_trainer._support.waiting import FIRST_NOTICE_SECONDS, NOTICE_SECONDS
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoints import check_writable
-from tfx_tpu_trainer.estimator._engine.checkpointing.savers import converted_once
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import (
+    converted_once,
+    fitted_scaffold,
+)
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
@@ -22,8 +26,13 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     EvaluationPlan,
     sums_so_far,
 )
+from tfx_tpu_trainer.estimator._engine.evaluating.session_state import (
+    calls_python,
+    leaves_no_state,
+)
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook, allows_loops
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import (
+    KeptSession,
     Optimizing,
     closed_in_thread,
     open_restored_session,
@@ -40,6 +49,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _LOOK_SECONDS = 1.0
+_UNWATCHED = Progress()
 
 
 class RowsReadHook(LoopEndHook):
@@ -178,80 +188,134 @@ class EvalResult:
         return ", ".join([counts, *losses])
 
 
-def evaluate(
-    plan: EvaluationPlan,
-    *,
-    settings: SessionSettings,
-    hooks: Sequence[v1.train.SessionRunHook],
-    checkpoint_path: str | None,
-    master: str = "",
-    progress: Progress | None = None,
-    steps: int | None = None,
-) -> EvalResult:
-    """Runs a plan over its input; the template's graph must be the default one."""
-    # Checked before the work, since events are written at its end.
-    check_writable(folder_of(settings))
-    if progress is not None and progress.is_watched:
-        hooks = [*hooks, TellBatches(progress, steps=steps)]
-    update_op, stop_hook, options = plan.update_op, plan.stop_hook, None
-    feed_dict = {}
-    loops = allows_loops([*hooks, *plan.template.hooks])
-    if loops:
-        if plan.make_loop is not None:
-            loop = plan.make_loop(not master)
-            update_op, stop_hook, options = loop.all_done, loop.stop_hook, loop.options
-        elif plan.seconds_per_call is not None:
-            feed_dict = {plan.seconds_per_call: SECONDS_PER_CALL}
-    final_values = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
-    all_hooks = [*hooks, *plan.template.hooks, final_values, stop_hook]
-    scaffold = _with_default_local_init(plan.template.make_scaffold())
-    _logger.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
-    started = time.monotonic()
-    session = open_restored_session(
-        settings=settings,
-        master=master,
-        scaffold=scaffold,
-        checkpoint_path=checkpoint_path,
-        hooks=all_hooks,
-        optimizing=(Optimizing.CONFIGURED if plan.make_loop and not loops else Optimizing.NOTHING),
-        session_creator=plan.session_creator,
-    )
-    asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
-    watch = StallWatch(
-        "Evaluation",
-        unit="batch",
-        timeout_secs=settings.stall_timeout_secs,
-        steps_done=plan.sums.values["batches"] if asks else None,
-        tasks=needed_tasks(settings, master),
-    )
-    calls = ReconnectingSession(session, watch)
-    closing = closed_in_thread(session, calls, master=master)
-    # The values are read when the session ends.
-    with run_errors_explained(plan.template), watch, closing:
-        while not calls.should_stop():
-            calls.run(update_op, feed_dict=feed_dict, options=options)
-    seconds = time.monotonic() - started
-    _logger.info("Inference Time : %0.5fs", seconds)
-    _logger.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))
-    metrics, sums = final_values.final_ops_values
-    if not sums["batches"]:
-        raise ValueError(
-            "evaluate() received no batch: the input is empty. Check the files that input_fn "
-            "reads, and that a batch size with drop_remainder=True is not larger than the data."
+class PreparedEvaluation:
+    """A plan with its last ops added; the template's graph must be the default one where it is made and runs."""
+
+    def __init__(
+        self,
+        plan: EvaluationPlan,
+        *,
+        settings: SessionSettings,
+        hooks: Sequence[v1.train.SessionRunHook],
+        master: str = "",
+        steps: int | None = None,
+    ) -> None:
+        self._plan, self._settings, self._master, self._steps = plan, settings, master, steps
+        self._hooks = [*hooks, *plan.template.hooks]
+        self._update_op, self._stop_hook, self._options = plan.update_op, plan.stop_hook, None
+        self._feed_dict = {}
+        loops = allows_loops(self._hooks)
+        if loops:
+            if plan.make_loop is not None:
+                loop = plan.make_loop(not master)
+                self._update_op, self._stop_hook = loop.all_done, loop.stop_hook
+                self._options = loop.options
+            elif plan.seconds_per_call is not None:
+                self._feed_dict = {plan.seconds_per_call: SECONDS_PER_CALL}
+        self._optimizing = (
+            Optimizing.CONFIGURED if plan.make_loop and not loops else Optimizing.NOTHING
         )
-    rows = int(sums["rows"])
-    result = EvalResult(
-        metrics=metrics,
-        loss_by_rows=float(sums["loss_times_rows"] / rows) if rows else float("nan"),
-        num_examples=rows or None,
-        global_step=int(metrics[GLOBAL_STEP]),
-        checkpoint_path=checkpoint_path,
-        seconds=seconds,
-        num_batches=int(sums["batches"]),
-    )
-    if progress is not None:
+        # The model's own.
+        self.scaffold = plan.template.make_scaffold()
+        # A saver of objects adds ops: once for all runs.
+        self._scaffold = fitted_scaffold(_with_default_local_init(self.scaffold), None)
+        self._values: Mapping[str, Any] | None = None
+        self._kept: KeptSession | None = None
+
+    @functools.cached_property
+    def is_reusable(self) -> bool:
+        """Whether it can run again: no user's hook or Python function may find the graph or itself changed."""
+        return (
+            not self._master
+            and self._plan.session_creator is v1.train.ChiefSessionCreator
+            and all(type(hook).__module__.startswith("tfx_tpu_trainer.") for hook in self._hooks)
+            and not calls_python(self._plan.template.graph)
+        )
+
+    def keep_session(self) -> None:
+        """Makes runs share one session, if nothing of a run stays in it."""
+        if self.is_reusable and leaves_no_state(self._plan.template.graph):
+            self._kept = KeptSession()
+
+    def close(self) -> None:
+        """Closes the session that runs share."""
+        if self._kept is not None:
+            self._kept.close()
+
+    def run(
+        self,
+        checkpoint_path: str | None,
+        *,
+        values: Mapping[str, Any] | None = None,
+        progress: Progress = _UNWATCHED,
+    ) -> EvalResult:
+        """Evaluates a checkpoint or, without one, initialized variables, of which some may have given values."""
+        plan, settings, master = self._plan, self._settings, self._master
+        if values is not None and self._values is None:
+            self._scaffold = v1.train.Scaffold(
+                init_fn=lambda _, session: self._load(session), copy_from_scaffold=self._scaffold
+            )
+        self._values = values
+        # Checked before the work, since events are written at its end.
+        check_writable(folder_of(settings))
+        hooks = self._hooks
+        if progress.is_watched:
+            hooks = [*hooks, TellBatches(progress, steps=self._steps)]
+        final_values = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
+        _logger.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+        started = time.monotonic()
+        session = open_restored_session(
+            settings=settings,
+            master=master,
+            scaffold=self._scaffold,
+            checkpoint_path=checkpoint_path,
+            hooks=[*hooks, final_values, self._stop_hook],
+            optimizing=self._optimizing,
+            session_creator=self._kept or plan.session_creator,
+        )
+        asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
+        watch = StallWatch(
+            "Evaluation",
+            unit="batch",
+            timeout_secs=settings.stall_timeout_secs,
+            steps_done=plan.sums.values["batches"] if asks else None,
+            tasks=needed_tasks(settings, master),
+        )
+        calls = ReconnectingSession(session, watch)
+        closing = session if self._kept else closed_in_thread(session, calls, master=master)
+        # The values are read when the session ends.
+        with run_errors_explained(plan.template), watch, closing:
+            while not calls.should_stop():
+                calls.run(self._update_op, feed_dict=self._feed_dict, options=self._options)
+        seconds = time.monotonic() - started
+        _logger.info("Inference Time : %0.5fs", seconds)
+        _logger.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))
+        metrics, sums = final_values.final_ops_values
+        if not sums["batches"]:
+            raise ValueError(
+                "evaluate() received no batch: the input is empty. Check the files that input_fn "
+                "reads, and that a batch size with drop_remainder=True is not larger than the data."
+            )
+        rows = int(sums["rows"])
+        result = EvalResult(
+            metrics=metrics,
+            loss_by_rows=float(sums["loss_times_rows"] / rows) if rows else float("nan"),
+            num_examples=rows or None,
+            global_step=int(metrics[GLOBAL_STEP]),
+            checkpoint_path=checkpoint_path,
+            seconds=seconds,
+            num_batches=int(sums["batches"]),
+        )
         progress.say(f"evaluate: {result}")
-    return result
+        return result
+
+    def _load(self, session: v1.Session) -> None:
+        assert self._values is not None
+        for variable in v1.global_variables():
+            if variable.name in self._values:
+                # Fed into the initializer, which needs no new op; two may share a first value.
+                initial = variable.initializer.inputs[1]
+                session.run(variable.initializer, {initial: self._values[variable.name]})
 
 
 def _with_default_local_init(scaffold: v1.train.Scaffold) -> v1.train.Scaffold:

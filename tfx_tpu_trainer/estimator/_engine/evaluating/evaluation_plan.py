@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.evaluating.session_state import starting_over
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import SessionCreatorFn
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
@@ -65,7 +66,7 @@ def clock() -> tf.Tensor:
     """Returns the time in seconds, a float64 scalar, read whenever the op runs."""
     if tf_private.is_op_determinism_enabled():
         # tf.timestamp() fails there, although the time changes no result here.
-        now = tf.numpy_function(time.time, [], tf.float64)
+        now = starting_over(time.time, [], tf.float64)
         now.set_shape(())
         return now
     return tf.timestamp()
@@ -210,24 +211,3 @@ def local_zero(name: str, dtype: tf.DType, collections: Sequence[str] = ()) -> A
         trainable=False,
         collections=[v1.GraphKeys.LOCAL_VARIABLES, *collections],
     )
-
-
-def with_values(plan: EvaluationPlan, values: Mapping[str, Any]) -> EvaluationPlan:
-    """Returns a plan whose session starts from given values; the plan's graph must be the default one."""
-    fed, assigned = {}, []
-    for variable in v1.global_variables():
-        if variable.name in values:
-            placeholder = v1.placeholder(variable.dtype.base_dtype, variable.shape)
-            fed[placeholder] = values[variable.name]
-            assigned.append(v1.assign(variable, placeholder))
-    assign = tf.group(*assigned)
-    make_scaffold = plan.template.make_scaffold
-
-    def load(scaffold: v1.train.Scaffold, session: v1.Session) -> None:
-        session.run(assign, feed_dict=fed)
-
-    def make_loading_scaffold() -> v1.train.Scaffold:
-        return v1.train.Scaffold(init_fn=load, copy_from_scaffold=make_scaffold())
-
-    template = dataclasses.replace(plan.template, make_scaffold=make_loading_scaffold)
-    return dataclasses.replace(plan, template=template)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import check_metrics, local_zero
+from tfx_tpu_trainer.estimator._engine.evaluating.session_state import VARIABLES, is_harmless
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 
@@ -77,21 +78,6 @@ def local_count(name: str) -> Any:
 
 
 State = list[np.ndarray]
-
-_VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-# The ops with state that are allowed: those of variables, of immutable tables, or whose state does not outlive the
-# call.
-_KNOWN = frozenset(
-    {
-        *_VARIABLES,
-        *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "DestroyResourceOp"),
-        *("HashTableV2", "LookupTableFindV2", "LookupTableSizeV2"),
-        *("InitializeTableV2", "InitializeTableFromTextFileV2", "LookupTableImportV2"),
-        *("Assert", "CheckNumerics", "CheckNumericsV2"),
-        *("StatefulPartitionedCall", "If", "While", "Case", "Placeholder"),
-    }
-)
-_KNOWN_BEGINNINGS = ("Assign", "ResourceGather", "ResourceScatter", "ResourceStridedSliceAssign")
 
 
 class NotIsolatedError(Exception):
@@ -240,7 +226,7 @@ def _check_state(
     """Checks that a function's ops keep state only in its local variables."""
     ops = [op for op in graph.get_operations() if op not in others]
     for op in ops:
-        if op.type in _VARIABLES and op not in variables:
+        if op.type in VARIABLES and op not in variables:
             raise NotIsolatedError(f"{op.name} is not a local variable")
         if op.op_def.is_stateful:
             _check_known(op.type, op.name)
@@ -252,5 +238,5 @@ def _check_state(
 
 
 def _check_known(kind: str, name: str) -> None:
-    if kind not in _KNOWN and not kind.startswith(_KNOWN_BEGINNINGS):
+    if not is_harmless(kind):
         raise NotIsolatedError(f"{name} ({kind}) may have state, or act only once")

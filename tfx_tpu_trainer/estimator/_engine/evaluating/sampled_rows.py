@@ -14,6 +14,7 @@ from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import (
     IsolatedMetrics,
     NotIsolatedError,
 )
+from tfx_tpu_trainer.estimator._engine.evaluating.session_state import starting_over
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -183,7 +184,7 @@ class _SampledMetricFn:
             # The evaluation's initialization resets it, which restarts the sampler.
             batches = metric_ops.local_count("batches")
         inputs = [batches.read_value(), *given]
-        sampled = tf.numpy_function(self._sampler.add, inputs, tf.int64)
+        sampled = starting_over(self._sampler.add, inputs, tf.int64)
         sampled.set_shape(())
         counted = batches.assign(sampled, read_value=False)
         return {**metrics, name: (value, tf.group(*tf.nest.flatten(update), counted))}

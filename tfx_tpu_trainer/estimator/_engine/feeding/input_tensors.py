@@ -13,12 +13,16 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.feeding.dataset_rewrites import (
     batches_to_cut_out,
     edited,
+    options_of,
     tuned_where_it_helps,
 )
 from tfx_tpu_trainer.estimator._engine.graph_nodes import all_nodes
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+UNTUNED_ITERATORS = "tfx_tpu_trainer/untuned_iterators"
+"""The collection of initializers that start datasets over at once: tf.data does not tune them."""
 
 
 def as_tensors(structure: Any) -> Any:
@@ -230,7 +234,10 @@ def as_input_tensors(returned: Any) -> InputTensors:
     """
     if isinstance(returned, tf.data.Dataset):
         dataset = edited(returned, batches_to_cut_out(returned))
-        iterator = v1.data.make_initializable_iterator(tuned_where_it_helps(dataset))
+        tuned = tuned_where_it_helps(dataset)
+        iterator = v1.data.make_initializable_iterator(tuned)
+        if options_of(tuned).autotune.enabled is False:
+            v1.add_to_collection(UNTUNED_ITERATORS, iterator.initializer)
         features, labels = split_features_and_labels(iterator.get_next())
         return InputTensors(features, labels, (DatasetInitializerHook(iterator),), iterator)
     return InputTensors(*split_features_and_labels(returned))

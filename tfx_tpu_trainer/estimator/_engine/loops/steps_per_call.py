@@ -61,6 +61,8 @@ class StepsPerCall:
     last_step: int | None
     # The first and the last of the steps to run one by one, for a profile.
     watched_steps: tuple[int, int] | None = None
+    # Its multiples must be seen, wherever the session starts; `None` for none.
+    awaited_steps: int | None = None
 
     def next_report(self, step: int, period: float) -> int:
         """Returns the next step at which a hook with a period reports."""
@@ -73,6 +75,8 @@ class StepsPerCall:
         dues = [self.next_report(step, period) for period in self.report_steps]
         if self.save_steps is not None:
             dues.append(_next_due(self.start, self.save_steps, step))
+        if self.awaited_steps is not None:
+            dues.append(_next_due(0, self.awaited_steps, step))
         if self.last_step is not None:
             dues.append(self.last_step)
         if self.watched_steps is not None and step < self.watched_steps[1]:
@@ -202,6 +206,11 @@ class LoopHook(v1.train.SessionRunHook):
         self._session: v1.Session | None = None
         # The variable's value, if it is known.
         self._set_to: int | None = None
+
+    def also_end_at(self, period: int | None, *, clock: Callable[[], float]) -> None:
+        """Ends loops at multiples of a further period, if any, and measures them by another clock."""
+        self._periods += () if period is None else (period,)
+        self._clock = clock
 
     def begin(self) -> None:
         """Makes the op that sets the length, before the graph is finalized."""

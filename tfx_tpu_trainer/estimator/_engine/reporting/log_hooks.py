@@ -7,6 +7,7 @@ model makes thousands of steps in that time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -121,6 +122,12 @@ class ThroughputHook(v1.train.SessionRunHook):
         self._writer: v1.summary.FileWriter | None = None
         self._stale_steps: deque[int] = deque(maxlen=2)
         self._warnings_left = _WARNINGS
+        self._pauses: Callable[[], float] = float
+        self._paused = 0.0
+
+    def leave_out(self, pauses: Callable[[], float]) -> None:
+        """Leaves pauses out of the rates, given the function that returns their seconds so far."""
+        self._pauses = pauses
 
     def begin(self) -> None:
         """Opens the events, through the cache: two writers on a folder overwrite each other."""
@@ -151,7 +158,8 @@ class ThroughputHook(v1.train.SessionRunHook):
             return
         seconds, steps = self._timer.update_last_triggered_step(step)
         if seconds:
-            self._report(step, steps / seconds)
+            before, self._paused = self._paused, self._pauses()
+            self._report(step, steps / (seconds - (self._paused - before)))
 
     def _report(self, step: int, steps_per_second: float) -> None:
         rates = {"global_step/sec": steps_per_second}

@@ -121,6 +121,8 @@ class HostCallHook(v1.train.SessionRunHook):
     def begin(self) -> None:
         """Finds the summary writers of the graph, before it is finalized."""
         graph = v1.get_default_graph()
+        if graph.finalized:  # By a session before.
+            return
         self._open_writers = [op for op in graph.get_operations() if op.type in _WRITER_OP_TYPES]
         self._flush_writers = [
             tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in self._open_writers

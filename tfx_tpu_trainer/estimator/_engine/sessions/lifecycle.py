@@ -8,6 +8,7 @@ import contextlib
 import enum
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -166,6 +167,39 @@ def _close_in_thread(
 
 SessionCreatorFn = Callable[..., v1.train.SessionCreator]
 """Makes a session creator; called like `ChiefSessionCreator`, with keyword arguments."""
+
+
+class KeptSession(v1.train.SessionCreator):
+    """A session on this host that stays open for one checkpoint after another; a `SessionCreatorFn`."""
+
+    def __init__(self) -> None:
+        self._session: v1.Session | None = None
+
+    def __call__(self, **options: Any) -> v1.train.SessionCreator:
+        """Takes the scaffold and the checkpoint of the next run."""
+        self._options = options
+        return self
+
+    def create_session(self) -> v1.Session:
+        """Opens the session, or restores the checkpoint in it and initializes what is local."""
+        path = self._options["checkpoint_filename_with_path"]
+        if self._session is not None and path:
+            scaffold = self._options["scaffold"]
+            scaffold.saver.restore(self._session, path)
+            self._session.run(scaffold.local_init_op, scaffold.local_init_feed_dict)
+            return self._session
+        self.close()
+        self._session = v1.train.ChiefSessionCreator(**self._options).create_session()
+        # On this session alone: a MonitoredSession, however wrapped, ends by calling it.
+        self._session.close = lambda: None
+        return self._session
+
+    def close(self) -> None:
+        """Closes the session."""
+        if self._session is not None:
+            del self._session.close
+            self._session.close()
+            self._session = None
 
 
 def open_training_session(

@@ -76,6 +76,15 @@ class Preemption:
         if self.number is not None and not self._postponed:
             self._end(self.number)
 
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Lets a signal end the block at once, although it is inside a `postponed` one."""
+        postponed, self._postponed = self._postponed, 0
+        try:
+            yield
+        finally:
+            self._postponed = postponed
+
     def ask(self, number: int) -> None:
         """Requests a stop; a second request stops at once."""
         if self.number is not None:
@@ -181,6 +190,11 @@ def listening() -> Iterator[Preemption]:
 def signal_received() -> int | None:
     """Returns the signal that this process's training has received, or `None`."""
     return None if _listening is None else _listening.number
+
+
+def interruptible() -> contextlib.AbstractContextManager[None]:
+    """Lets a signal end the block at once: for work during a training that may be cut off anywhere."""
+    return contextlib.nullcontext() if _listening is None else _listening.interruptible()
 
 
 def ask_to_stop(number: int) -> bool:

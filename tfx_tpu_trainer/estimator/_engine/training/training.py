@@ -44,6 +44,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import (
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate, SessionSettings, folder_of
+from tfx_tpu_trainer.estimator._engine.training.awaited import AwaitedListener, wait_for
 from tfx_tpu_trainer.estimator._engine.training.training_loops import (
     FastForwardHook,
     fast_forward_of,
@@ -120,7 +121,18 @@ def train(
     position = _input_position(plan, settings, master, has_saver=bool(saver_hooks))
     # The plan knows the last step of its own stop_hook, but not that of a program's hook.
     others = [hook for hook in own_hooks if hook is not plan.stop_hook]
-    fast_forward = fast_forward_of(plan, others, settings, master, jit_compile, loop)
+    awaited = next((each for each in saving_listeners if isinstance(each, AwaitedListener)), None)
+    if awaited is not None:
+        wait_for(awaited, saver_hooks=saver_hooks, hooks=own_hooks)
+    fast_forward = fast_forward_of(
+        plan,
+        others,
+        settings,
+        master,
+        jit_compile,
+        loop,
+        awaited_steps=awaited and awaited.every_steps,
+    )
     summary_hooks = _summary_hooks(plan, scaffold, settings, master, fast_forward)
     if saver_hooks and settings.is_chief:
         listeners = [hook.listener for hook in _present(progress_hook, position)]

@@ -207,6 +207,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         settings: SessionSettings,
         *,
         reporters: Sequence[Reporter],
+        awaited_steps: int | None = None,
     ) -> None:
         self._make_loop = make_loop
         self._plan = plan
@@ -218,6 +219,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         self._save_steps = settings.save_checkpoints_steps or None
         reports = (settings.save_summary_steps, settings.log_step_count_steps)
         self._report_steps = tuple(steps for steps in reports if steps)
+        self._awaited_steps = awaited_steps
         self._length = TunedLoopLength(_LONGEST_SECONDS)
         # How much a step adds to the global step: 2 if an optimizer trains both halves of a model and counts each.
         self._counted = 1
@@ -230,7 +232,8 @@ class FastForwardHook(v1.train.SessionRunHook):
     @property
     def has_long_loops(self) -> bool:
         """Whether only few of the steps run by themselves."""
-        periods = [steps for steps in (*self._report_steps, self._save_steps) if steps]
+        acts = (*self._report_steps, self._save_steps, self._awaited_steps)
+        periods = [steps for steps in acts if steps]
         return min(periods, default=_LONG_LOOP) >= _LONG_LOOP
 
     def begin(self) -> None:
@@ -248,6 +251,7 @@ class FastForwardHook(v1.train.SessionRunHook):
             self._report_steps,
             self._plan.last_step_of(self._step),
             self._settings.profile_steps,
+            self._awaited_steps,
         )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
@@ -359,6 +363,7 @@ def fast_forward_of(
     master: str,
     jit_compile: bool | str | None,
     loop: TemplateLoop | None,
+    awaited_steps: int | None,
 ) -> FastForwardHook | None:
     """Returns the hook that runs steps ahead, if all hooks allow it."""
     asked = settings.jit_compile is not None
@@ -380,7 +385,9 @@ def fast_forward_of(
         return choose_loop(plain, plan.template, jit_compile=jit_compile, asked=asked)
 
     reporters = [hook for hook in hooks if needs_no_call(hook)]
-    return FastForwardHook(make_loop, plan, settings, reporters=reporters)
+    return FastForwardHook(
+        make_loop, plan, settings, reporters=reporters, awaited_steps=awaited_steps
+    )
 
 
 def optimizing_of(
