@@ -314,4 +314,5 @@ def test_a_position_is_small_and_exact_however_many_rows_there_are(tmp_path):
             session.run(iterator.initializer)
             position.restore(session, path)
             np.testing.assert_array_equal([session.run(following) for _ in range(3)], expected)
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1_200_000
+    # Two windows of 65,536 row numbers take 1.05 MB; the number of prefetched batches differs between runs.
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1_500_000
