@@ -274,6 +274,26 @@ def test_answers_must_be_compared_where_they_must_be_alike(config_file, trainer,
                 "model.hidden_units=[1",
                 ("--set 'model.hidden_units=[1': the value is not valid YAML: while parsing",),
             ),
+            *(
+                (
+                    f"`--set trainer.train_steps={text}`, which YAML reads as {number}",
+                    f"trainer.train_steps={text}",
+                    (
+                        f"{text} is YAML for the number {number}; write {number}, or '{text}' for a text",
+                    ),
+                )
+                for text, number in (("010", 8), ("1:30", 90), ("-0_17", -15))
+            ),
+            (
+                "`--set data=` and brackets 5,000 deep",
+                "data=" + "[" * 5000,
+                ("--set 'data=[[[[", "the value is not valid YAML: it is nested too deeply"),
+            ),
+            (
+                "`--set gate.at_least.a.a.a...=1`, 5,000 groups deep",
+                "gate.at_least." + "a." * 4997 + "a=1",
+                ("--set 'gate.at_least.a.a", "5000 groups deep; no setting is deeper than 8"),
+            ),
         )
     ],
 )
@@ -365,7 +385,10 @@ def no_config(given, content, *says):
             "text in UTF-16", "name: taxi".encode("utf-16"), "is not UTF-8", "save it as UTF-8"
         ),
         no_config("a NUL", b"name: taxi\0", "is not valid YAML: unacceptable character #x0000"),
-        no_config("the key `[a, b]`", b"[a, b]: 1", "found unhashable key", "line 1"),
+        no_config("the key `[a, b]`", b"[a, b]: 1", "the key ['a', 'b'] is not a name", "line 1"),
+        no_config(
+            "lists 5,000 deep", b"x: " + b"[" * 5000, "is not valid YAML: it is nested too deeply"
+        ),
         no_config(
             "the date 2020-99-01", b"x: 2020-99-01", "is not valid YAML: month must be in 1..12"
         ),

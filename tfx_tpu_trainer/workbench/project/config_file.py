@@ -7,7 +7,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,8 +26,14 @@ ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
 
 # Longer lists of valid keys are omitted if there is a near match.
 _MOST_LISTED = 20
+# A pipeline's own settings may nest groups.
+_MAX_DEPTH = 8
 # `<<` merges another mapping's keys.
 _MERGE = "tag:yaml.org,2002:merge"
+# YAML 1.1 reads 010 as octal and 1:30 in base 60, as eight or ninety steps that no one meant.
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+)")
+# The deepest nesting of brackets in a value.
+_MOST_BRACKETS = 100
 
 
 def load_config(
@@ -77,19 +83,42 @@ def load_config(
 class _Loader(yaml.SafeLoader):
     """A YAML loader that reads numbers such as 1e-3 and rejects duplicate keys."""
 
+    def fetch_flow_collection_start(self, token_class: Any) -> None:
+        # PyYAML takes seconds to read a thousand brackets before its stack overflows.
+        if self.flow_level >= _MOST_BRACKETS:
+            raise RecursionError
+        super().fetch_flow_collection_start(token_class)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == _MERGE:
+            if key_node.tag == _MERGE:
                 continue
-            if key_node.value in seen:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key_node.value!r} is given twice", key_node.start_mark
+                    None, None, f"the key {shown(key)} is not a name", key_node.start_mark
                 )
-            seen.add(key_node.value)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number = super().construct_yaml_int(node)
+        if _OTHER_BASE.fullmatch(node.value):
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"{node.value} is YAML for the number {number}; write {number}, or '{node.value}' for a text",
+                node.start_mark,
+            )
+        return number
 
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -137,6 +166,11 @@ def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
     given = f"--set {shown(override)}"
     if not separator or not all(keys):
         raise ConfigError(f"{given} is not of the form key=value, such as trainer.train_steps=200")
+    if len(keys) > _MAX_DEPTH:
+        raise ConfigError(
+            f"{given} is {len(keys)} groups deep; no setting is deeper than {_MAX_DEPTH}, as in "
+            "gate.at_least.auc=0.9"
+        )
     value = parse_yaml(text, f"{given}: the value is not valid YAML")
     group = tree
     for depth, key in enumerate(keys[:-1]):
