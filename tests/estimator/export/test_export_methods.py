@@ -313,7 +313,7 @@ class TestNothingToExport:
             make(trained).export_saved_model(str(tmp_path), given)
 
     @pytest.mark.parametrize("as_folder", [True, False])
-    @pytest.mark.behaviour(340)
+    @pytest.mark.behaviour(288, 340)
     def test_a_warm_start_stands_in_for_a_checkpoint(self, trained, tmp_path, as_folder):
         source = trained / "model" if as_folder else trained / "model" / "model.ckpt-2"
         estimator = make(tmp_path, warm_start_from=WarmStartSettings(str(source)))

@@ -197,23 +197,6 @@ def test_input_partitions_that_hold_change_nothing(tmp_path, dims):
     on_cores.assert_descended(estimator, 2)
 
 
-@pytest.mark.parametrize(
-    ("dims", "says"),
-    [
-        ([{"y": [2, 1]}], r"dims\[0\] mismatched feature keys. Expected \['x'\], got \['y'\]"),
-        (
-            [{"x": [2, 1]}, {"l": [2]}],
-            r"dims\[1\] mismatched label keys. Expected \[\], got \['l'\]",
-        ),
-        ([{"x": [2]}], "^Input partition dims must have the same number"),
-    ],
-)
-@pytest.mark.behaviour(107, 108)
-def test_input_partitions_that_do_not_hold(tmp_path, dims, says):
-    with pytest.raises(ValueError, match=says):
-        _partitioned(tmp_path, dims).train(on_cores.train_input_fn, steps=1)
-
-
 def _deployments(calls):
     def input_fn(params):
         context = params["context"]
