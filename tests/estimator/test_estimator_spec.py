@@ -9,12 +9,7 @@ from tfx_tpu_trainer.estimator import EstimatorSpec
 from tfx_tpu_trainer.estimator.export import PredictOutput
 
 v1 = tf.compat.v1
-HOOK_FIELDS = (
-    "training_hooks",
-    "training_chief_hooks",
-    "evaluation_hooks",
-    "prediction_hooks",
-)
+HOOK_FIELDS = ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
 
 
 @pytest.fixture(autouse=True)
@@ -271,11 +266,7 @@ def test_a_spec_is_a_named_tuple_with_its_fields():
 
 @pytest.mark.parametrize(
     ("mode", "field"),
-    [
-        ("train", "training_hooks"),
-        ("eval", "evaluation_hooks"),
-        ("infer", "prediction_hooks"),
-    ],
+    [("train", "training_hooks"), ("eval", "evaluation_hooks"), ("infer", "prediction_hooks")],
 )
 @pytest.mark.behaviour(258)
 def test_a_template_has_the_hooks_of_its_mode(mode, field):

@@ -80,9 +80,7 @@ def _estimator(folder, *, fields=None, optimizer: str = "sgd", warm_start_from=N
         return spec._replace(**(fields() if fields else {}))
 
     return Estimator(
-        model_fn,
-        config=RunConfig(model_dir=folder, **config),
-        warm_start_from=warm_start_from,
+        model_fn, config=RunConfig(model_dir=folder, **config), warm_start_from=warm_start_from
     )
 
 

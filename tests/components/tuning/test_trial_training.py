@@ -9,11 +9,7 @@ from tfx_tpu_trainer.components.tuning._trials import reason_to_stop
 
 HIGH, LOW = Goal(metric="auc", mode="max"), Goal(metric="loss", mode="min")
 # Averages up to step 200: 0.7, 0.8 and 0.6; the median is 0.7.
-OTHERS = [
-    {100: 0.6, 200: 0.8, 300: 0.9},
-    {100: 0.7, 200: 0.9},
-    {100: 0.5, 200: 0.7, 300: 0.1},
-]
+OTHERS = [{100: 0.6, 200: 0.8, 300: 0.9}, {100: 0.7, 200: 0.9}, {100: 0.5, 200: 0.7, 300: 0.1}]
 
 
 @pytest.mark.parametrize(

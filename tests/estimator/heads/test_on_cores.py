@@ -39,9 +39,7 @@ HEADS: dict[str, tuple[Callable[[], heads.Head], Callable[[], Any]]] = {
         lambda: v1.train.AdagradOptimizer(0.1),
     ),
     "multi": (
-        lambda: heads.MultiHead(
-            [heads.BinaryClassHead(name="a"), heads.RegressionHead(name="b")],
-        ),
+        lambda: heads.MultiHead([heads.BinaryClassHead(name="a"), heads.RegressionHead(name="b")]),
         lambda: v1.train.AdamOptimizer(0.1),
     ),
 }

@@ -29,10 +29,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("recorded")
 
 
-_KEPT = [
-    ("one_output", "legacy_adam", "checkpoint"),
-    ("two_outputs", "v1_adagrad", "saver"),
-]
+_KEPT = [("one_output", "legacy_adam", "checkpoint"), ("two_outputs", "v1_adagrad", "saver")]
 in_each_case = pytest.mark.parametrize(
     "case",
     [

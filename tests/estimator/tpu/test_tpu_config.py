@@ -68,8 +68,7 @@ def test_iterations_per_loop(given, meaning):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [0, -1, 1.5, 2.0, "0", "-5", "05", "1.5", "0s", "5d", "s", "", "5 s", "5|", None, True],
+    "given", [0, -1, 1.5, 2.0, "0", "-5", "05", "1.5", "0s", "5d", "s", "", "5 s", "5|", None, True]
 )
 @pytest.mark.behaviour(34, 36)
 @row(

@@ -29,10 +29,7 @@ def said(name: str) -> tuple[str, BaseException | None]:
     """Returns how ours differs from the recording in a case, or "", and ours's error."""
     with Stack(estimator, v1, tpu) as stack:
         told, _, error = outcomes.outcome(CASES[name], stack)
-    return (
-        outcomes.difference(RECORDED[name], told, error, **differences.log_rules(name)),
-        error,
-    )
+    return (outcomes.difference(RECORDED[name], told, error, **differences.log_rules(name)), error)
 
 
 # Long cases all of whose rows other cases have too.

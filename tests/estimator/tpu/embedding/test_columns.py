@@ -103,10 +103,7 @@ def _words_only(params: dict[str, Any]) -> tf.data.Dataset:
     )
 
 
-FEATURES = {
-    "word": experimental.FeatureConfig("words"),
-    "tag": experimental.FeatureConfig("tags"),
-}
+FEATURES = {"word": experimental.FeatureConfig("words"), "tag": experimental.FeatureConfig("tags")}
 
 
 def _tables(**of_words: Any) -> dict[str, experimental.TableConfig]:
@@ -131,8 +128,7 @@ def _train(folder, tables, parameters, *, features=None, activations=None, steps
         table_to_config_dict=tables,
     )
     model_fn = embedded.model_fn_for(
-        tpu,
-        activations=activations or (lambda f: tf.concat([f["tag"], f["word"]], axis=1)),
+        tpu, activations=activations or (lambda f: tf.concat([f["tag"], f["word"]], axis=1))
     )
     estimator = embedded.estimator(tpu, folder, spec, model_fn, cores=2)
     estimator.train(embedded.input_fn, steps=steps)
