@@ -19,6 +19,7 @@ from tests.bad_input import refused as refused
 
 # The estimators' tests run where TFX is not installed, too (tests/setup/test_light_install.py).
 if importlib.util.find_spec("tfx"):
+    from tests.pipeline_runs import cores_run as cores_run
     from tests.pipeline_runs import digits_run as digits_run
     from tests.pipeline_runs import taxi_run as taxi_run
 

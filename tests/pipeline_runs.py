@@ -133,6 +133,13 @@ def taxi_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
 
 
 @pytest.fixture(scope="session")
+def cores_run(digits_run: PipelineRun) -> PipelineRun:
+    """The digits pipeline, run for a second time under the same root, on four emulated cores."""
+    cores = ["trainer.use_tpu=true", "trainer.master=emulated", "trainer.num_shards=4"]
+    return completed(run_local("digits", digits_run.root, *cores))
+
+
+@pytest.fixture(scope="session")
 def digits_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
     """The digits pipeline, run once with its own config."""
     return completed(run_local("digits", tmp_path_factory.mktemp("digits") / "root"))

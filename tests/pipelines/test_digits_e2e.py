@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 from pipelines.digits.data import write_digits
 from tests.conftest import REPOSITORY
-from tests.pipeline_runs import PipelineRun, command, run_local
+from tests.pipeline_runs import PipelineRun, command, completed, run_local
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.workbench.history.pages import gather_run
 from tfx_tpu_trainer.workbench.project import metadata
@@ -38,6 +38,47 @@ def test_digits_reach_95_percent_and_are_pushed(digits_run: PipelineRun) -> None
     assert report.pushed is not None
     assert report.prediction is not None
     assert report.prediction.outputs["digit"] == report.prediction.withheld["digit"]
+
+
+# Later runs find Transform's output in the cache; test_trainer_pipeline.py has a trainer that is found there.
+@pytest.mark.sweep
+@pytest.mark.e2e
+def test_a_second_run_is_answered_from_the_cache(digits_run: PipelineRun) -> None:
+    second = completed(run_local("digits", digits_run.root))
+    states = {node: status.state for node, status in second.statuses.items()}
+    for node in ("ImportExampleGen", "StatisticsGen", "SchemaGen", "Transform", "TpuTrainer"):
+        assert states[node] is State.CACHED, node
+
+
+@pytest.mark.sweep
+@pytest.mark.e2e
+def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun) -> None:
+    other = run_local(
+        "digits", digits_run.root, "trainer.train_steps=5", options=["--plain", "--check"]
+    )
+    assert other.exit_code == 3, other.output
+    assert other.statuses["Transform"].state is State.CACHED
+    assert other.statuses["TpuTrainer"].state is State.COMPLETE
+    # Five steps are too few: the gate reports it and nothing is pushed. Only with --check is that a failure.
+    assert other.report.blessed is False
+    assert other.report.pushed is None
+    assert "accuracy" in other.report.verdict
+    assert "not blessed" in other.output
+    assert "nothing pushed" in other.output
+    assert "Not blessed. It does not overfit" in other.output
+
+
+# tests/components/trainer/test_estimators.py runs a pipeline on emulated cores.
+@pytest.mark.sweep
+@pytest.mark.e2e
+def test_emulated_tpu_cores_reach_what_the_host_reaches(
+    digits_run: PipelineRun, cores_run: PipelineRun
+) -> None:
+    # The optimizer averages over the cores, so that 4 cores make the steps of one.
+    assert cores_run.statuses["Transform"].state is State.CACHED
+    assert "runs on emulated TPU cores" in cores_run.log
+    for name, value in digits_run.report.eval_metrics.items():
+        assert cores_run.report.eval_metrics[name] == pytest.approx(value, abs=0.01), name
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +159,15 @@ def test_a_batch_that_cannot_be_divided_is_refused_before_anything_runs(tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sweep
+@pytest.mark.e2e
+def test_the_command_says_of_such_a_batch_what_is_wrong(digits_run: PipelineRun) -> None:
+    refused = run_local("digits", digits_run.root, *_THREE_CORES)
+    assert refused.exit_code == 2
+    assert _SAYS in refused.output
+    assert refused.name is None
+
+
 @pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path: Path) -> None:
@@ -148,6 +198,33 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
     assert "TpuTrainer" not in statuses
     failed = [status for status in statuses.values() if status.state is State.FAILED]
     assert all("SIGTERM" in status.error for status in failed)
+
+
+@pytest.mark.sweep
+@pytest.mark.e2e
+def test_a_run_whose_process_is_killed_says_so_in_its_output_and_in_ml_metadata(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen(
+        command("digits", tmp_path),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout:
+            if "StatisticsGen: running" in line:
+                break
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        os.kill(int(children.split()[0]), signal.SIGKILL)
+        rest = process.stdout.read()
+        assert process.wait() == 1, rest
+    last_line = rest.rstrip().splitlines()[-1]
+    assert last_line == "StatisticsGen failed: the pipeline's process was ended by SIGKILL"
+    store = metadata.open_store(tmp_path / "metadata.sqlite")
+    (name,) = metadata.run_names(store)
+    status = metadata.node_statuses(store, name)["StatisticsGen"]
+    assert (status.state, status.error) == (State.FAILED, last_line.partition(": ")[2])
 
 
 def test_all_digits_are_written_and_an_equal_file_is_left_alone(tmp_path: Path) -> None:

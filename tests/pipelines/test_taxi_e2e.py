@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from tests.components.report.pages import Page
-from tests.pipeline_runs import PipelineRun
+from tests.pipeline_runs import TAXI, PipelineRun, completed, run_local
 from tfx_tpu_trainer.components.report import read_run_data
 from tfx_tpu_trainer.serving import describe_saved_model
 from tfx_tpu_trainer.workbench.cli.main import main
@@ -177,6 +177,22 @@ def test_the_stock_evaluator_agrees_and_blesses_nothing(taxi_run: PipelineRun) -
     assert overall["auc"] == pytest.approx(metrics["auc"], abs=2e-3)
     blessing = taxi_run.output_folder("Evaluator", "blessing")
     assert not list(blessing.glob("*BLESSED"))
+
+
+@pytest.mark.sweep
+def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
+    second = completed(run_local("taxi", taxi_run.root, *TAXI))
+    cached = {node for node, status in second.statuses.items() if status.state is State.CACHED}
+    # The gate has a baseline now, the model that the first run pushed, so it judges again.
+    assert cached == set(COMPONENTS) - {"latest_blessed_model", "EvalMetricsGate", "Pusher"}
+    assert "7 of 10 components came from TFX's cache" in second.output
+    assert second.report.blessed is True
+    assert "first model" not in second.report.verdict
+    assert second.report.eval_metrics == taxi_run.report.eval_metrics
+
+    third = completed(run_local("taxi", taxi_run.root, *TAXI))
+    assert "9 of 10 components came from TFX's cache" in third.output
+    assert third.report.pushed == second.report.pushed
 
 
 def test_the_run_is_shown_again(taxi_run: PipelineRun) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 from tfx import v1 as tfx
 from tfx.components.infra_validator import request_builder
 from tfx_bsl.public import tfxio
@@ -15,12 +20,13 @@ from pipelines.taxi import model as taxi
 from pipelines.taxi.config import TaxiModelSettings
 from pipelines.taxi.pipeline import bulk_model_spec, evaluator_config
 from tests.conftest import REPOSITORY
-from tests.pipeline_runs import PipelineRun
+from tests.pipeline_runs import TAXI, PipelineRun, completed, run_local
 from tests.pipelines.taxi_rows import UNSEEN, random_rides, transform, values
 from tests.pipelines.test_taxi_e2e import raw_rows
 from tfx_tpu_trainer.components.inputs import MISSING_INTEGER, TransformedInput, vocabulary_sizes
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.serving import load_serving
+from tfx_tpu_trainer.workbench.project.metadata import State
 
 pytestmark = pytest.mark.e2e
 
@@ -102,6 +108,75 @@ def test_named_raw_tensors_are_predicted_as_by_the_estimator(
 def _as_tensor(rides: list[tf.train.Example], name: str, spec: tf.TensorSpec) -> tf.Tensor:
     rows = [values(ride, name)[:1] or [MISSING[spec.dtype]] for ride in rides]
     return tf.constant([row[0] for row in rows] if spec.shape.rank == 1 else rows, spec.dtype)
+
+
+@pytest.mark.sweep
+def test_bulk_inferrer_predicts_with_the_model(taxi_run: PipelineRun, signatures) -> None:
+    # In the same root, so that the rest comes from the cache.
+    run = completed(run_local("taxi", taxi_run.root, *TAXI, "bulk_inference.splits=[eval]"))
+    assert run.statuses["BulkInferrer"].state is State.COMPLETE
+    assert run.statuses["TpuTrainer"].state is State.CACHED
+    folder = run.output_folder("BulkInferrer", "inference_result")
+    logs = [
+        prediction_log_pb2.PredictionLog.FromString(record).predict_log
+        for record in tf.data.TFRecordDataset(
+            [str(path) for path in folder.glob("*.gz")], compression_type="GZIP"
+        ).as_numpy_iterator()
+    ]
+    assert len(logs) == run.report.eval_examples
+    examples = [log.request.inputs["examples"].string_val[0] for log in logs]
+    rows = [tf.train.Example.FromString(example) for example in examples]
+    assert _serialized(rows) == _serialized(raw_rows(taxi_run))
+    found = np.array([log.response.outputs["probability"].float_val[0] for log in logs])
+    expected = signatures["serving_default"](examples=tf.constant(examples))["probability"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def _serialized(rows: Iterable[tf.train.Example]) -> list[bytes]:
+    # Features of a row are a map, which each process writes in its own order.
+    return sorted(row.SerializeToString(deterministic=True) for row in rows)
+
+
+def _saved_model_cli(*words: str) -> str:
+    program = Path(sys.executable).with_name("saved_model_cli")
+    run = subprocess.run([program, *words], capture_output=True, text=True, check=True)
+    return run.stdout
+
+
+@pytest.mark.sweep
+def test_saved_model_cli_shows_it(taxi_run: PipelineRun) -> None:
+    shown = _saved_model_cli("show", "--dir", taxi_run.report.pushed, "--all")
+    tag_sets = re.findall(r"MetaGraphDef with tag-set: '(.*)' contains", shown)
+    assert sorted(tag_sets) == ["serve", "serve, tpu"]
+    assert {"serving_default", "predict_raw", "transform_features"} <= set(
+        re.findall(r"signature_def\['(\w+)'\]", shown)
+    )
+
+
+@pytest.mark.sweep
+def test_saved_model_cli_runs_it(taxi_run: PipelineRun, signatures, rides) -> None:
+    row = tf.train.Example.FromString(rides[0].SerializeToString())
+    for name in UNSEEN:
+        # The command takes strings of ASCII only, and no feature without values.
+        row.features.feature.pop(name, None)
+    names = sorted(name for name in row.features.feature if values(row, name))
+    example = {name: values(row, name) for name in names}
+    shown = _saved_model_cli(
+        *(
+            "run",
+            "--dir",
+            taxi_run.report.pushed,
+            "--tag_set",
+            "serve",
+            "--signature_def",
+            "serving_default",
+        ),
+        *("--input_examples", f"examples=[{example!r}]"),
+    )
+    found = float(re.search(r"output key probability:\n\[(.*)\]", shown).group(1))
+    examples = tf.constant([row.SerializeToString()])
+    expected = signatures["serving_default"](examples=examples)["probability"].numpy()[0]
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.fixture(scope="module")

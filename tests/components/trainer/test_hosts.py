@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +19,6 @@ import tensorflow as tf
 from tests import bad_input, tfx_testdata
 from tests.checkpoint_files import last_whole_step
 from tests.components.trainer.execution import MODULE
-from tests.free_ports import free_ports
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 from tfx_tpu_trainer.components.trainer import hosts as hosts_module
@@ -305,8 +306,12 @@ class Hosts:
 
 
 def _addresses(tasks: dict[str, int]) -> dict[str, list[str]]:
-    addresses = iter(free_ports(sum(tasks.values())))
-    return {kind: [next(addresses) for _ in range(count)] for kind, count in tasks.items()}
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(sum(tasks.values()))]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        ports = iter([f"localhost:{each.getsockname()[1]}" for each in sockets])
+        return {kind: [next(ports) for _ in range(count)] for kind, count in tasks.items()}
 
 
 def _properties(hosts: Hosts) -> dict:

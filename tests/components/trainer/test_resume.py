@@ -15,6 +15,7 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.components.trainer import interrupted_model
 from tests.components.trainer import interrupted_own_input as own_input
+from tests.components.trainer.execution import examples_of, records
 from tests.components.trainer.interrupted_model import STEPS, FailedAttempt, attempt, fail
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components import TpuTrainerExecutor
@@ -105,6 +106,40 @@ def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
     expected = attempt(tmp_path, "3")
     expected.run()
     _assert_same_model(second, expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        # The kill sweep resumes trainings like these two.
+        pytest.param(
+            {"eval_every_steps": 12, "save_checkpoints_steps": 5}, None, marks=pytest.mark.sweep
+        ),
+        pytest.param(
+            {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5},
+            None,
+            marks=pytest.mark.sweep,
+        ),
+        # tests/estimator/test_exact_resume.py resumes an input like this one.
+        pytest.param(
+            {"module": own_input.__name__, "save_input_position": 1}, None, marks=pytest.mark.sweep
+        ),
+        # The checkpoint is in the second epoch of rows that are parsed once (tests/components/inputs/row_cache).
+        pytest.param({}, 400, marks=pytest.mark.sweep),
+    ],
+)
+def test_so_does_one_with_other_settings_or_rows(tmp_path, interrupted, settings, rows):
+    failed, resumed, expected = (attempt(tmp_path, name, **settings) for name in "123")
+    if rows:
+        splits = {split: records(split, rows) for split in ("train", "eval")}
+        examples = [examples_of(tmp_path / "rows", **splits)]
+        for each in (failed, resumed, expected):
+            each.inputs["examples"] = examples
+    fail(failed)
+    interrupted.unlink()
+    resumed.run()
+    expected.run()
+    _assert_same_model(resumed, expected)
 
 
 @pytest.mark.sweep

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import logging
 import pathlib
 import shutil
 from pathlib import Path
@@ -17,12 +18,13 @@ from tfx import v1 as tfx
 from pipelines.taxi import pipeline as taxi
 from pipelines.taxi.config import Config
 from tests import tfx_testdata
-from tests.components.trainer import small_model
+from tests.components.trainer import interrupted_model, small_model
 from tests.components.trainer.execution import Execution
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun
 from tests.tfx_importers import importers
-from tfx_tpu_trainer.components import TpuTrainer
+from tfx_tpu_trainer.components import TpuTrainer, TpuTrainerExecutor
+from tfx_tpu_trainer.components._tfx_private import ExecutorClassSpec
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 from tfx_tpu_trainer.serving import load_serving
 from tfx_tpu_trainer.workbench.project.config_file import load_config
@@ -101,6 +103,70 @@ def test_a_module_file_runtime_parameters_the_cache_a_failure_and_mlmd(tmp_path)
     assert runs.models() == [serving]
 
 
+@pytest.mark.sweep
+def test_an_edit_of_an_import_path_module_is_no_cache_hit(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module_file = tmp_path / "cached_model.py"
+    module_file.write_text(f"from {small_model.__name__} import model_fn, params\n")
+    runs = _Runs(tmp_path)
+    arguments = {
+        "module": "cached_model",
+        "label_key": tfx_testdata.LABEL,
+        "train_args": tfx.proto.TrainArgs(num_steps=1),
+        "serving_check": "off",
+        "export_to_tpu": False,
+    }
+    runs.run(TpuTrainer, **arguments)
+    runs.run(TpuTrainer, **arguments)
+    module_file.write_text(module_file.read_text() + "params = {**params, 'width': 2}\n")
+    runs.run(TpuTrainer, **arguments)
+    assert runs.trainer_states() == ["COMPLETE", "CACHED", "COMPLETE"]
+
+
+# tests/components/trainer/test_resume.py and the compiled run of tests/engines/containers continue from theirs.
+@pytest.mark.sweep
+def test_a_run_after_a_failure_goes_on_from_the_checkpoint(tmp_path, monkeypatch, caplog):
+    machine_is_gone = tmp_path / "machine_is_gone"
+    machine_is_gone.write_text("train")
+    monkeypatch.setenv(interrupted_model.FAILS, str(machine_is_gone))
+    runs = _Runs(tmp_path)
+    arguments = {
+        "module": interrupted_model.__name__,
+        "label_key": tfx_testdata.LABEL,
+        "train_args": tfx.proto.TrainArgs(num_steps=20),
+        "save_checkpoints_steps": 10,
+        "serving_check": "off",
+        "export_to_tpu": False,
+    }
+    with pytest.raises(ConnectionError):
+        runs.run(TpuTrainer, **arguments)
+    # TFX removes a failed execution's artifacts; the checkpoints are next to them.
+    assert glob.glob(str(tmp_path / "root" / "TpuTrainer" / "model_run" / "*")) == []
+    (folder,) = (tmp_path / "root" / "TpuTrainer" / "checkpoints").iterdir()
+    machine_is_gone.unlink()
+    with caplog.at_level(logging.INFO):
+        runs.run(TpuTrainer, **arguments)
+    assert f"Resuming from the checkpoint of step 10 in {folder}" in caplog.text
+    assert runs.trainer_states() == ["FAILED", "COMPLETE"]
+    assert not folder.exists()
+
+
+@pytest.mark.sweep
+def test_the_executor_runs_in_the_stock_trainer(tmp_path):
+    runs = _Runs(tmp_path)
+    runs.run(
+        tfx.components.Trainer,
+        run_fn=f"{small_model.__name__}.model_fn",
+        train_args=tfx.proto.TrainArgs(num_steps=3),
+        eval_args=tfx.proto.EvalArgs(),
+        custom_config={"tpu_trainer": {"label_key": tfx_testdata.LABEL}},
+        custom_executor_spec=ExecutorClassSpec(TpuTrainerExecutor),
+    )
+    assert runs.trainer_states() == ["COMPLETE"]
+    (serving,) = runs.models()
+    assert load_serving(serving).signatures["serving_default"]
+
+
 def _stock(run: PipelineRun) -> dict:
     """The Evaluator's metrics by slice."""
     result = tfma.load_eval_result(str(run.output_folder("Evaluator", "evaluation")))
@@ -108,6 +174,15 @@ def _stock(run: PipelineRun) -> dict:
         key: {name: value["doubleValue"] for name, value in metrics[""][""].items()}
         for key, metrics in result.slicing_metrics
     }
+
+
+def test_both_agree_on_the_whole_split(taxi_run: PipelineRun) -> None:
+    ours = read_eval_metrics(str(taxi_run.output_folder("TpuTrainer", "model")))
+    stock = _stock(taxi_run)[()]
+    assert ours.num_examples == stock["example_count"]
+    assert ours.overall["accuracy"] == pytest.approx(stock["binary_accuracy"], abs=1e-4)
+    # Trapezoids below the curve: 200 thresholds here, 10,000 there.
+    assert ours.overall["auc"] == pytest.approx(stock["auc"], abs=5e-4)
 
 
 @pytest.mark.sweep

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from tests.components.trainer import keras_model, small_model
 from tests.components.tuning import stopping
 from tfx_tpu_trainer.components.tuning import make_tuner_fn
@@ -14,6 +16,12 @@ def _model_that_stops(features, labels, mode, params):
     if mode == "train":
         spec = spec._replace(training_hooks=[stopping.Stop()])
     return spec
+
+
+def _two_devices():
+    return tf.distribute.MirroredStrategy(
+        ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    )
 
 
 def _model_of_two_optimizers(features, labels, mode, params):
@@ -70,3 +78,11 @@ keras_tuner_fn = make_tuner_fn(
     objective="loss",
     direction="min",
 )
+_by_rows = {
+    **_common,
+    "search_space": search_space,
+    "objective": "loss_by_rows",
+    "direction": "min",
+}
+lowest_loss_tuner_fn = make_tuner_fn(**_by_rows)
+mirrored_tuner_fn = make_tuner_fn(**_by_rows, strategy=_two_devices)

@@ -47,6 +47,20 @@ def test_a_trial_on_cores_trains_as_the_trainer_does_on_them(tmp_path):
 
 
 @pytest.mark.sweep
+def test_a_trial_under_a_strategy_ends_near_the_one_on_the_host(tmp_path):
+    results = {}
+    for name in ("lowest_loss", "mirrored"):
+        (tmp_path / name).mkdir()
+        results[name] = _one_trial(
+            tmp_path / name, f"tests.components.tuning.small_search.{name}_tuner_fn"
+        )
+    host, mirrored = results.values()
+    assert mirrored["learning_rate"] == host["learning_rate"]
+    # The strategy's graph has other ops, from whose number TensorFlow derives the seeds of shuffle and initial values.
+    assert mirrored["score"] == pytest.approx(host["score"], rel=1e-2)
+
+
+@pytest.mark.sweep
 def test_several_processes_share_a_search_as_on_vertex(tmp_path):
     """TFX's executor of a CustomJob, in two processes: the first one has the oracle, in a process of its own."""
     (address,) = free_ports(1)

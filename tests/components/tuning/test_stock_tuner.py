@@ -79,6 +79,20 @@ def test_a_trial_trains_and_evaluates_as_the_trainer_does(searched, tmp_path):
     assert metrics["loss"] == curve["points"][-1]["metrics"]["loss"]
 
 
+@pytest.mark.sweep
+@pytest.mark.matrix
+def test_the_trainer_takes_the_best_hyperparameters(searched, tmp_path):
+    trainer = Execution.of_trainer(tmp_path, steps=2)
+    config = json.loads(
+        (searched.folder / "best_hyperparameters" / "best_hyperparameters.txt").read_text()
+    )
+    trainer.add_hyperparameters(config)
+    trainer.run()
+    checkpoint = tf.train.latest_checkpoint(str(tmp_path / "model_run"))
+    table = tf.train.load_variable(checkpoint, "payment")
+    assert table.shape[1] == searched.best["width"]
+
+
 @pytest.mark.matrix
 def test_events_stay_and_checkpoints_go(searched):
     training = searched.project / "trial_0" / "training"

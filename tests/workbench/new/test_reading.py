@@ -206,6 +206,7 @@ PARTS_OF = runpy.run_path(
         / "templates/project/{{cookiecutter.folder}}/transform/dates.{{cookiecutter.py}}"
     )
 )["parts_of"]
+UNIX = datetime.datetime(1970, 1, 1)
 
 
 def _found(*values):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
 import pathlib
 import types
@@ -150,6 +151,34 @@ def test_an_export_of_an_attempt_that_failed_brings_its_own_metrics(execution, c
         for name in ("Format-Serving", "Format-TFMA")
     )
     np.testing.assert_array_equal(served, of_tfma)
+
+
+# The test above also continues from a failed attempt.
+@pytest.mark.sweep
+@pytest.mark.matrix
+def test_an_attempt_that_failed_after_training_is_gone_on_from(
+    execution, changes, tmp_path, caplog
+):
+    root = str(tmp_path / "checkpoints")
+    changes["export_fails"] = True
+    failed = execution(steps=20, eval_args=_FEW, checkpoint_root=root)
+    with pytest.raises(OSError, match="no space left"):
+        failed.run()
+    assert failed.files() == []
+    del changes["export_fails"]
+    again = execution("second", steps=20, eval_args=_FEW, checkpoint_root=root)
+    with caplog.at_level(logging.INFO):
+        again.run()
+    assert "Resuming from the checkpoint of step 20" in caplog.text
+    metrics = read_eval_metrics(again.model.uri)
+    model_run = again.outputs["model_run"][0].uri
+    assert metrics.checkpoint == f"{model_run}/Format-Serving/model.ckpt-20"
+    assert checkpoints.global_step_of(f"{model_run}/Format-Serving") == 20
+    steps = [point.step for point in read_learning_curve(again.model.uri).points]
+    assert steps == [10, 20]
+    assert os.listdir(f"{root}/Trainer") == []
+    names = {name for _, _, files in os.walk(model_run) for name in files}
+    assert not names & {"training.json", "last_export.json"}
 
 
 @pytest.mark.matrix
