@@ -123,6 +123,63 @@ def test_predict_and_evaluate_in_the_originals_folder(tmp_path, rows):
     } <= set(classifier.get_variable_names())
 
 
+@pytest.mark.sweep
+def test_training_goes_on_in_the_originals_folder(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "model")
+    classifier = taxi_classifier(model_dir=tmp_path / "model")
+    classifier.train(lambda: input_fn("train").repeat(), max_steps=1010)
+    assert classifier.get_variable_value("global_step") == 1010
+    assert classifier.evaluate(input_fn)["average_loss"] < METRICS["average_loss"] + 1e-3
+
+
+@pytest.mark.sweep
+def test_warm_start_from_the_originals_checkpoint(tmp_path, rows):
+    classifier = taxi_classifier(model_dir=tmp_path, warm_start_from=CHECKPOINT)
+    np.testing.assert_allclose(predicted(classifier), logits_by_formula(rows), rtol=1e-4, atol=1e-5)
+    classifier.train(lambda: input_fn("train").repeat(), steps=2)
+    assert classifier.get_variable_value("global_step") == 2
+    kernel = tf.train.load_checkpoint(CHECKPOINT).get_tensor("dnn/hiddenlayer_0/kernel")
+    np.testing.assert_allclose(
+        classifier.get_variable_value("dnn/hiddenlayer_0/kernel"), kernel, atol=0.02
+    )
+
+
+@pytest.mark.sweep
+def test_predict_answers_as_the_originals_own_export(tmp_path):
+    (export,) = os.scandir(os.path.join(FOLDER, "export", "chicago-taxi"))
+    (first, *_) = sorted(tf.io.gfile.glob(f"{tfx_testdata.RAW_EXAMPLES}/Split-eval/*"))
+    raw = next(iter(tf.data.TFRecordDataset(first, compression_type="GZIP").batch(200)))
+    served = tf.saved_model.load(export.path).signatures["predict"](examples=raw)
+
+    transform = tf.saved_model.load(f"{tfx_testdata.TRANSFORM_GRAPH}/transform_fn")
+    transform = transform.signatures["transform_signature"]
+    of_values = {
+        name.removesuffix("_values"): spec.dtype
+        for name, spec in transform.structured_input_signature[1].items()
+        if name.endswith("_values")
+    }
+    parsed = tf.io.parse_example(raw, {k: tf.io.VarLenFeature(v) for k, v in of_values.items()})
+    transformed = transform(
+        **{
+            f"{name}_{part}": getattr(sparse, part)
+            for name, sparse in parsed.items()
+            for part in ("indices", "values", "dense_shape")
+        }
+    )
+    features = {name: transformed[name][:, 0].numpy() for name in (*DENSE, *CATEGORIES)}
+    classifier = taxi_classifier(model_dir=tmp_path, warm_start_from=FOLDER)
+    answers = list(
+        classifier.predict(lambda: tf.data.Dataset.from_tensor_slices(features).batch(50))
+    )
+    assert set(answers[0]) == set(served)
+    for name, value in served.items():
+        ours = np.array([answer[name] for answer in answers])
+        if value.dtype == tf.float32:
+            np.testing.assert_allclose(ours, value, rtol=1e-4, atol=1e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(ours, value, err_msg=name)
+
+
 v1 = tf.compat.v1
 
 ROUNDING = 3e-6

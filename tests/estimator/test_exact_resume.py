@@ -11,6 +11,7 @@ import tensorflow as tf
 from tests.bad_input import case, row
 from tests.estimator import counting_model
 from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
+from tests.estimator.step_hooks import SeesEveryStep
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, RunConfig, tpu
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
@@ -92,6 +93,16 @@ def test_without_positions_rows_come_twice(tmp_path):
 
 def _once(params):
     return counting_model.with_batches(tf.data.Dataset.range(ROWS), params)
+
+
+@pytest.mark.sweep
+def test_evaluations_in_between_and_short_trainings_change_nothing(tmp_path):
+    expected = _uninterrupted(tmp_path / "expected")
+    resumed = counting_model.estimator(tmp_path / "resumed")
+    for _ in range(3):
+        resumed.train(shuffled, steps=STEPS // 3)
+        resumed.evaluate(_once)
+    counting_model.assert_equal(resumed, expected)
 
 
 def _from_files(folder):
@@ -293,6 +304,13 @@ def test_rows_that_pass_through_python_go_on_and_one_line_says_what_does_not(tmp
     assert said.pop().startswith("After a restart the input continues")
 
 
+@pytest.mark.sweep
+def test_a_checkpoint_of_positions_is_read_by_a_training_without(tmp_path):
+    _train_to_20(tmp_path)
+    trained = counting_model.estimator(tmp_path, config={"save_input_position": False})
+    assert trained.train(shuffled, max_steps=30).get_variable_value("global_step") == 30
+
+
 @pytest.mark.parametrize(
     ("cores", "loop", "mode", "kills"),
     [
@@ -377,6 +395,17 @@ def test_seeded_random_ops_draw_what_comes_next(tmp_path, kill, kills):
 
 
 @pytest.mark.sweep
+def test_the_numbers_drawn_are_those_of_a_training_without_positions(tmp_path):
+    with_positions = counting_model.estimator(tmp_path / "with", **_dropout_options())
+    without = counting_model.estimator(
+        tmp_path / "without", **_dropout_options(save_input_position=False)
+    )
+    for estimator in (with_positions, without):
+        estimator.train(shuffled, hooks=[SeesEveryStep()], max_steps=12)
+    counting_model.assert_equal(with_positions, without)
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("cores", [2, 4])
 def test_random_ops_on_cores_draw_what_comes_next(tmp_path, cores):
     tpu_config = tpu.TPUConfig(num_shards=cores, iterations_per_loop=5)
@@ -398,6 +427,29 @@ def test_a_generator_of_random_numbers_goes_on(tmp_path):
 
     _same_if_killed(tmp_path, kill=_KillAtLoopEnd, model=model_fn)
     assert counting_model.estimator(tmp_path / "resumed").get_variable_value("drawn") != 0
+
+
+@pytest.mark.sweep
+def test_random_ops_without_a_stateless_twin_are_named(tmp_path, caplog):
+    def model_fn(features, labels, mode, params):
+        spec = counting_model.model_fn(features, labels, mode, params)
+        shuffled_rows = tf.random.shuffle(tf.range(3.0), seed=1)
+        (in_loop,) = tf.while_loop(
+            lambda total: total < 3.0,
+            lambda total: (total + v1.random_uniform([], 0.5, 1.0, seed=2),),
+            (tf.constant(0.0),),
+        )
+        return spec._replace(loss=spec.loss + 0 * in_loop + 0 * shuffled_rows[0])
+
+    caplog.set_level(logging.INFO, "tensorflow")
+    counting_model.estimator(tmp_path, model=model_fn).train(shuffled, max_steps=2)
+    (line,) = [
+        record.getMessage()
+        for record in caplog.records
+        if "these random ops" in record.getMessage()
+    ]
+    assert "(RandomShuffle)" in line
+    assert "(RandomUniform)" in line
 
 
 def _under_strategy(folder, strategy, **config):

@@ -1,5 +1,6 @@
 """Layout, input, training, optimizers and errors on emulated cores: groups A, D to F, H, I and T of behaviours.md."""
 
+import functools
 import signal
 import time
 
@@ -13,6 +14,7 @@ from tests.estimator import linear_model
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import RETRIES
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
 
 v1 = tf.compat.v1
@@ -107,6 +109,33 @@ def test_other_reductions_and_keras_optimizers_are_refused_at_once():
             tpu.CrossShardOptimizer(made)
 
 
+@pytest.mark.behaviour(188)
+def test_slots_are_those_of_the_wrapped_optimizer(tmp_path):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        wrapped = v1.train.AdamOptimizer(linear_model.RATE)
+        optimizer = tpu.CrossShardOptimizer(wrapped)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        (weights, _) = v1.trainable_variables()
+        seen.append((optimizer.get_slot_names(), optimizer.get_slot(weights, "m").op.name))
+        assert optimizer.get_slot(weights, "v") is wrapped.get_slot(weights, "v")
+        assert optimizer.variables() == wrapped.variables()
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = on_cores.make(tmp_path, model_fn)
+    estimator.train(on_cores.train_input_fn, steps=1)
+    assert seen == [(["m", "v"], "linear/weights/Adam")]
+    features, labels = linear_model.batches(on_cores.BATCH)[0]
+    error = linear_model.output(features) - labels
+    np.testing.assert_allclose(
+        estimator.get_variable_value("linear/weights/Adam"),
+        0.1 * 2 * features.T @ error / len(labels),
+        rtol=1e-4,
+    )
+
+
 @pytest.mark.behaviour(12)
 def test_one_core_is_an_ordinary_layout_and_eval_on_tpu_false_holds_in_it(tmp_path):
     seen = []
@@ -156,6 +185,20 @@ def test_every_call_is_checked_and_nothing_is_remembered(tmp_path, monkeypatch, 
     for _ in range(2):
         with pytest.raises(RuntimeError, match="TFX_TPU_TRAINER_EMULATE=1"):
             on_cores.run(estimator, mode)
+
+
+@pytest.mark.behaviour(91)
+def test_emulated_there_are_as_many_replicas_as_num_shards_says(tmp_path):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append((params["context"].num_replicas, features["x"].shape[0]))
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    estimator = on_cores.make(tmp_path, model_fn, cores=3, train_batch_size=6)
+    estimator.train(on_cores.train_input_fn, steps=2)
+    assert seen == [(3, 2)]
+    on_cores.assert_descended(estimator, 2, batch=6)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +253,40 @@ def test_each_hosts_input_has_its_name_scope_and_is_on_the_cpu(tmp_path):
     assert made == [(host, f"input_pipeline_task{host}/mine", "/device:CPU:0") for host in (0, 1)]
 
 
+@mostly_swept("mode", on_cores.MODES, kept=["infer"])
+@pytest.mark.behaviour(115)
+def test_on_the_host_each_call_calls_input_fn_and_model_fn_once(tmp_path, mode):
+    calls = []
+
+    def input_fn(params):
+        calls.append("input_fn")
+        return linear_model.input_fn(params)
+
+    def model_fn(features, labels, mode, params):
+        calls.append("model_fn")
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    estimator = on_cores.make(tmp_path, model_fn, cores=4, use_tpu=False)
+    for number in (1, 2):
+        on_cores.run(estimator, mode, input_fn)
+        assert calls == ["input_fn", "model_fn"] * number
+
+
+@pytest.mark.behaviour(141)
+def test_prediction_ends_with_its_data_and_only_there(tmp_path):
+    estimator = on_cores.linear(tmp_path, cores=4)
+    endless = estimator.predict(functools.partial(linear_model.input_fn, epochs=50))
+    rows = [next(endless)["y"] for _ in range(3 * linear_model.ROWS)]
+    endless.close()
+    expected = linear_model.output(linear_model.rows()[0])
+    np.testing.assert_allclose(rows, np.tile(expected, 3), rtol=1e-5, atol=1e-6)
+    finite = estimator.predict(functools.partial(linear_model.input_fn, count=9))
+    for _ in range(9):
+        next(finite)
+    with pytest.raises(StopIteration):
+        next(finite)
+
+
 class _Gone(v1.train.SessionRunHook):
     """Stands for a worker that goes away at the second session call, for that call or for good."""
 
@@ -240,6 +317,24 @@ def test_training_goes_on_from_its_checkpoint_when_a_worker_comes_back(tmp_path,
     batches = linear_model.batches(on_cores.BATCH, epochs=2)
     *_, (_, weights, _) = linear_model.descend([batches[0], *batches[:3]])
     assert estimator.get_variable_value("linear/weights") == pytest.approx(weights, rel=1e-5)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.behaviour(382)
+def test_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu):
+    # A lift: the original retries forever, or drops the error and returns None.
+    estimator = on_cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
+    gone = tf.errors.UnavailableError(None, None, "worker gone")
+    training, prediction = _Gone(gone, for_good=True), _Gone(gone, for_good=True)
+    with pytest.raises(tf.errors.UnavailableError, match="worker gone"):
+        estimator.train(on_cores.train_input_fn, steps=4, hooks=[training])
+    assert training.calls == 2 + RETRIES
+    assert estimator.get_variable_value("global_step") == 1
+    with pytest.raises(tf.errors.UnavailableError, match="worker gone"):
+        list(estimator.predict(linear_model.input_fn, hooks=[prediction]))
+    # A retry would begin with the first row again.
+    assert prediction.calls == 2
 
 
 @mostly_swept("use_tpu", [True, False], kept=[True])

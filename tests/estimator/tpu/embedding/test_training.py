@@ -103,6 +103,43 @@ def test_any_number_of_cores_trains_the_same_tables(tmp_path, name, cores):
     _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary))
 
 
+@pytest.mark.sweep
+@pytest.mark.matrix
+@pytest.mark.behaviour(372)
+def test_gradients_are_summed_where_the_loss_is(tmp_path):
+    parameters = experimental.StochasticGradientDescentParameters(0.01)
+    trained = _train(tmp_path, parameters, cores=2, reduction=v1.losses.Reduction.SUM)
+    ordinary = embedded.plain_training(
+        STEPS, lambda step: v1.train.GradientDescentOptimizer(0.01), summed=True
+    )
+    for table in (embedded.WORD_TABLE, embedded.TAG_TABLE):
+        np.testing.assert_allclose(trained[table], ordinary[table], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.sweep
+@pytest.mark.matrix
+@pytest.mark.behaviour(372)
+def test_the_models_own_optimizer_leaves_the_tables_alone(tmp_path):
+    seen = []
+
+    def optimizer() -> Any:
+        seen.extend(variable.op.name for variable in v1.trainable_variables())
+        return v1.train.AdamOptimizer(0.1)
+
+    parameters, _ = OPTIMIZERS["adagrad"]
+    trained = _train(tmp_path, parameters, cores=2, optimizer=optimizer)
+    assert embedded.WORD_TABLE not in seen
+    tables = (embedded.WORD_TABLE, embedded.TAG_TABLE)
+    assert set(trained) == {
+        "global_step",
+        "beta1_power",
+        "beta2_power",
+        *("out", "out/Adam", "out/Adam_1"),
+        *tables,
+        *(f"{table}/Adagrad" for table in tables),
+    }
+
+
 @pytest.mark.matrix
 @pytest.mark.behaviour(375)
 def test_a_multiplier_of_the_step_scales_all_embedding_gradients(tmp_path):
