@@ -1,7 +1,8 @@
-"""docs/behaviours.md says of every behaviour of the original what it is and what we do, and names its tests."""
+"""The lists of what tests show: docs/behaviours.md, and docs/bad-input.md of the inputs that they see refused."""
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,8 @@ from scripts.document_tests import (
     read_table,
     sections,
 )
+from tests import bad_input
+from tests.conftest import BAD_INPUT_ROWS
 
 # The last number of each group, in the order of the page's sections.
 _ENDS = (30, 45, 69, 90, 110, 143, 156, 183, 193, 219, 239, 253, 264, 271, 282, 291, 309)
@@ -153,3 +156,38 @@ def test_numbers_are_read_from_markers(tmp_path):
     found = marked_tests(tmp_path)
     assert sorted(found) == [1, 7, 12, 20, 21, 22]
     assert dataclasses.astuple(found[7][0]) == (f"{tmp_path.name}/test_it.py", "test_one", 2)
+
+
+GIVEN = bad_input.row("component", "`steps=-1`", "steps is -1", "give").args[0]
+
+
+def test_the_page_is_what_the_tests_say(request):
+    rows = request.config.stash[BAD_INPUT_ROWS]
+    page = bad_input.PAGE.read_text(encoding="utf-8")
+    if [Path(argument).name for argument in request.config.args] == ["tests"]:
+        assert len(rows) >= bad_input.LEAST_ROWS
+        assert page == bad_input.page_of(rows), "run `make docs`"
+    for _, test in rows:
+        assert bad_input.file_link(test.partition("::")[0]) in page, f"{test}: run `make docs`"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "steps is 1: give more",
+        "steps is -1: give\nmore",
+        "give another one: steps is -1",
+        "Graph execution error: steps is -1, give",
+    ],
+)
+def test_a_message_that_says_it_otherwise_fails(message):
+    GIVEN.check("steps is -1: give 1 or more")
+    with pytest.raises(AssertionError):
+        GIVEN.check(message)
+
+
+def test_a_row_says_something():
+    with pytest.raises(ValueError, match="any message"):
+        bad_input.row("component", "`steps=-1`", "is")
+    with pytest.raises(ValueError, match="no group 'none'"):
+        bad_input.row("none", "`steps=-1`", "steps")

@@ -125,10 +125,7 @@ def test_the_listings_train_bless_and_push(tmp_path, monkeypatch):
         tfx.dsl.Pipeline(
             pipeline_name="first",
             pipeline_root=str(tmp_path / "root"),
-            components=[
-                *nodes.values(),
-                *(names[name] for name in ("trainer", "gate", "pusher")),
-            ],
+            components=[*nodes.values(), *(names[name] for name in ("trainer", "gate", "pusher"))],
             metadata_connection_config=(
                 tfx.orchestration.metadata.sqlite_metadata_connection_config(
                     str(tmp_path / "metadata.sqlite")

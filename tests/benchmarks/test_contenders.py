@@ -62,11 +62,7 @@ def test_building_and_closing_are_no_part_of_an_evaluation_and_a_prediction(tmp_
         assert 0 < runner.work_seconds < time.monotonic() - started - 0.02
 
 
-@mostly_swept(
-    "contender",
-    [name for name in TRAINING if name != "bare"],
-    kept=["ours-8-cores"],
-)
+@mostly_swept("contender", [name for name in TRAINING if name != "bare"], kept=["ours-8-cores"])
 def test_the_mlp_is_the_same_in_every_contender(contender, bare, tmp_path):
     found = measure(request(contender, "mlp", tmp_path, tmp_path / "model"))
     assert found.steps == bare.steps == STEPS

@@ -19,9 +19,7 @@ def results(tmp_path):
 
 def keep(version, folder, *results):
     return CliRunner().invoke(
-        history.main,
-        [version, *map(str, results), "--folder", str(folder)],
-        catch_exceptions=False,
+        history.main, [version, *map(str, results), "--folder", str(folder)], catch_exceptions=False
     )
 
 

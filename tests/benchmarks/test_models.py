@@ -42,10 +42,7 @@ def small(monkeypatch):
     sizes |= {"BERT_WIDTH": 12, "RESNET_IMAGE_SIZE": 32, "STAGES": ((1, 4), (2, 8))}
     for name, value in sizes.items():
         monkeypatch.setattr(models, name, value)
-    for name, weights in (
-        ("bert", models.bert_weights()),
-        ("resnet", models.resnet_weights()),
-    ):
+    for name, weights in (("bert", models.bert_weights()), ("resnet", models.resnet_weights())):
         model = MODELS[name]
         small = Model(
             batch_size=4, weights=tuple(weights), logits=model.logits, knows_training=True

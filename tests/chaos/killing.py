@@ -174,10 +174,7 @@ class _Followed:
     def ended(self, code: int) -> Ended:
         now = time.monotonic()
         self._spent[self._phase] += now - self._since
-        by_kill = self._made is not None and code in (
-            -self._made.signal,
-            128 + self._made.signal,
-        )
+        by_kill = self._made is not None and code in (-self._made.signal, 128 + self._made.signal)
         return Ended(
             code=code,
             killed=self._made if by_kill else None,

@@ -84,6 +84,7 @@ def _run(folder: pathlib.Path, page: str, ran: str, *arguments: str) -> None:
     assert ended.returncode == 0, ended.stderr[-5000:]
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_the_estimator_guide_runs_unedited(tmp_path):
     (tmp_path / ".keras" / "datasets").mkdir(parents=True)
@@ -183,6 +184,7 @@ def model_fn(features, labels, mode, params):
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("words", "method"),

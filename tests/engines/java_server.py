@@ -150,15 +150,7 @@ def java_server(saved_model: str, folder: pathlib.Path) -> Iterator[JavaServer]:
     libraries = fetch(SOURCES / "pom.xml")
     classes, log, address = folder / "classes", folder / "server.log", folder / "address.json"
     subprocess.run(
-        [
-            "javac",
-            "-Xlint:all",
-            "-Werror",
-            "-d",
-            str(classes),
-            "-cp",
-            class_path(libraries),
-        ]
+        ["javac", "-Xlint:all", "-Werror", "-d", str(classes), "-cp", class_path(libraries)]
         + [str(source) for source in sorted(SOURCES.glob("*.java"))],
         check=True,
         timeout=START_SECONDS,

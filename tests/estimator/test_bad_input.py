@@ -215,6 +215,7 @@ def test_python_code_in_the_model_speaks_first(tmp_path):
     "should not be greater than the padded batch size 8: batch the dataset with params",
     "[16]",
 )
+@pytest.mark.behaviour(142)
 def test_a_larger_batch_than_that_of_prediction_is_refused(tmp_path, refused):
     trained = estimator(tmp_path, "cores")
     on_cores.run(trained, "train")

@@ -9,12 +9,7 @@ from tfx_tpu_trainer.estimator import EstimatorSpec
 from tfx_tpu_trainer.estimator.export import PredictOutput
 
 v1 = tf.compat.v1
-HOOK_FIELDS = (
-    "training_hooks",
-    "training_chief_hooks",
-    "evaluation_hooks",
-    "prediction_hooks",
-)
+HOOK_FIELDS = ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
 
 
 @pytest.fixture(autouse=True)
@@ -256,29 +251,6 @@ def test_export_outputs_are_looked_at_in_infer_only():
     assert isinstance(default, PredictOutput)
 
 
-@pytest.mark.parametrize(
-    ("names", "error", "says"),
-    [
-        (["a"], None, ["a", "serving_default"]),
-        (["serving_default"], None, ["serving_default"]),
-        (["a", "serving_default"], None, ["a", "serving_default"]),
-        (["a", "b"], ValueError, "serving_default"),
-        ([3], TypeError, "ExportOutput"),
-    ],
-)
-@pytest.mark.behaviour(307)
-def test_the_default_output_is_there_or_must_be_named(names, error, says):
-    outputs = {name: PredictOutput({"p": _loss()}) for name in names if isinstance(name, str)}
-    given = outputs or {"a": 3}
-    if error is not None:
-        with pytest.raises(error, match=says):
-            EstimatorSpec("infer", predictions=_loss(), export_outputs=given)
-        return
-    made = EstimatorSpec("infer", predictions=_loss(), export_outputs=given).export_outputs
-    assert sorted(made) == says
-    assert set(map(id, made.values())) == set(map(id, outputs.values()))
-
-
 @pytest.mark.behaviour(309)
 def test_a_spec_is_a_named_tuple_with_its_fields():
     hooks = {field: [v1.train.SessionRunHook()] for field in HOOK_FIELDS}
@@ -294,11 +266,7 @@ def test_a_spec_is_a_named_tuple_with_its_fields():
 
 @pytest.mark.parametrize(
     ("mode", "field"),
-    [
-        ("train", "training_hooks"),
-        ("eval", "evaluation_hooks"),
-        ("infer", "prediction_hooks"),
-    ],
+    [("train", "training_hooks"), ("eval", "evaluation_hooks"), ("infer", "prediction_hooks")],
 )
 @pytest.mark.behaviour(258)
 def test_a_template_has_the_hooks_of_its_mode(mode, field):

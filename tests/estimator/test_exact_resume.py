@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.estimator import counting_model
-from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
-from tests.estimator.step_hooks import SeesEveryStep
+from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, SeesEveryStep, shuffled
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, RunConfig, tpu
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.step_hooks import SeesEveryStep
+from tests.estimator.counting_model import SeesEveryStep
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -80,17 +80,6 @@ def test_numbers_events_and_checkpoints_are_those_of_the_plain_loop(tmp_path, op
         assert events["loss"][step] == pytest.approx(loss, rel=1e-3, abs=1e-6)
 
 
-@pytest.mark.sweep
-def test_gradient_descent_is_that_of_the_formula(tmp_path):
-    estimator = _train(tmp_path, optimizer="sgd", steps=50, jit_compile=True)
-    batches = linear_model.batches(BATCH, epochs=10)
-    *_, (_, weights, bias) = linear_model.descend(batches[:50])
-    np.testing.assert_allclose(
-        estimator.get_variable_value("linear/weights"), weights, rtol=1e-4, atol=1e-6
-    )
-    assert estimator.get_variable_value("linear/bias") == pytest.approx(bias, rel=1e-4)
-
-
 @mostly_swept("epochs", [7, 13], kept=[7])
 def test_training_ends_with_the_data_within_a_stack(tmp_path, epochs):
     # 35 and 65 batches: the last stack is not full.
@@ -118,19 +107,6 @@ def test_a_nan_is_named_with_its_step(tmp_path):
         )
     assert "global step 78" in str(raised.value)
     assert f"the last checkpoint is {tmp_path / 'model.ckpt-0'}" in str(raised.value)
-
-
-@pytest.mark.sweep
-def test_a_second_call_goes_on_from_the_first(tmp_path):
-    estimator = _train(tmp_path, optimizer="sgd", steps=30, jit_compile=True)
-    estimator.train(_full_batches(), max_steps=100)
-    assert estimator.get_variable_value("global_step") == 100
-    # The input restarts with each call.
-    batches = linear_model.batches(BATCH, epochs=14)
-    *_, (_, weights, _) = linear_model.descend([*batches[:30], *batches[:70]])
-    np.testing.assert_allclose(
-        estimator.get_variable_value("linear/weights"), weights, rtol=1e-4, atol=1e-6
-    )
 
 
 def test_auto_measures_both_and_says_what_it_chose(tmp_path, logged):

@@ -10,7 +10,7 @@ from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator.each_place import estimator, in_every_mode, on_cores_mostly, on_host_mostly
 from tests.estimator.tpu import on_cores
-from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export, tpu
+from tfx_tpu_trainer.estimator import export, tpu
 
 pytestmark = pytest.mark.matrix
 
@@ -67,26 +67,6 @@ def _predicted(trained: tpu.TPUEstimator) -> np.ndarray:
     return np.array([row["y"] for row in trained.predict(linear_model.input_fn)])
 
 
-def _eager(path: str | None = None) -> tuple[tf.keras.Model, Any, tf.Variable, tf.train.Checkpoint]:
-    """The same objects in eager mode, restored from a checkpoint if one is given."""
-    model, optimizer = _linear(), v1.train.AdamOptimizer(0.1)
-    step = tf.Variable(0, dtype=tf.int64)
-    model(ROWS)
-    checkpoint = _objects(model, optimizer, step)
-    if path is not None:
-        checkpoint.restore(path).assert_nontrivial_match()
-    return model, optimizer, step, checkpoint
-
-
-def _train_eagerly(model: tf.keras.Model, optimizer: Any, step: tf.Variable, *, steps: int) -> None:
-    for rows, labels in linear_model.batches(on_cores.BATCH, epochs=9)[:steps]:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(rows) - labels))
-        variables = model.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-        step.assign_add(1)
-
-
 @on_cores_mostly
 def test_train_evaluate_predict_and_export(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
@@ -133,38 +113,6 @@ def test_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
 
 
 @on_cores_mostly
-def test_a_trained_keras_model_is_restored_eagerly_and_trained_on_alike(tmp_path, place):
-    trained = estimator(tmp_path, place, _model_fn)
-    trained.train(on_cores.train_input_fn, steps=3)
-    path, predicted = trained.latest_checkpoint(), _predicted(trained)
-    trained.train(on_cores.train_input_fn, steps=2)
-    predicted_later = _predicted(trained)
-
-    model, optimizer, step, _ = _eager(path)
-    assert step.numpy() == 3
-    np.testing.assert_allclose(model(ROWS), predicted, rtol=1e-5)
-    # With the optimizer's slots, the next steps are the same as well.
-    _train_eagerly(model, optimizer, step, steps=2)
-    np.testing.assert_allclose(model(ROWS), predicted_later, rtol=1e-4)
-
-
-@on_host_mostly
-def test_a_model_trained_eagerly_is_trained_on(tmp_path, place):
-    model, optimizer, step, checkpoint = _eager()
-    _train_eagerly(model, optimizer, step, steps=3)
-    checkpoint.save(str(tmp_path / "model.ckpt"))
-    predicted = model(ROWS).numpy()
-    _train_eagerly(model, optimizer, step, steps=2)
-    predicted_later = model(ROWS).numpy()
-
-    trained = estimator(tmp_path, place, _model_fn)
-    assert trained.evaluate(linear_model.input_fn)["global_step"] == 3
-    np.testing.assert_allclose(_predicted(trained), predicted, rtol=1e-5)
-    trained.train(on_cores.train_input_fn, max_steps=5)
-    np.testing.assert_allclose(_predicted(trained), predicted_later, rtol=1e-4)
-
-
-@on_cores_mostly
 @pytest.mark.behaviour(275)
 def test_keep_checkpoint_max_counts(tmp_path, place):
     options = {"config": {"keep_checkpoint_max": 2, "save_checkpoints_steps": 2}}
@@ -197,24 +145,3 @@ def test_a_name_based_model_is_told_what_it_needs_for_an_object_based_checkpoint
     named = estimator(tmp_path, "host", by_name)
     with refused(ValueError):
         named.evaluate(linear_model.input_fn)
-
-
-@pytest.mark.sweep
-def test_an_estimators_scaffold_takes_one_too(tmp_path):
-    def model_fn(features, labels, mode):
-        spec = _model_fn(features, labels, mode, {"use_tpu": False})
-        return EstimatorSpec(
-            mode,
-            loss=spec.loss,
-            train_op=spec.train_op,
-            predictions=spec.predictions,
-            scaffold=spec.scaffold_fn(),
-        )
-
-    def input_fn():
-        return on_cores.train_input_fn({"batch_size": on_cores.BATCH})
-
-    trained = Estimator(model_fn, tmp_path)
-    trained.train(input_fn, steps=3)
-    assert trained.evaluate(input_fn, steps=1)["global_step"] == 3
-    assert KERNEL in trained.get_variable_names()

@@ -100,6 +100,7 @@ def test_an_input_that_may_never_end_is_a_warning(tmp_path, caplog, input_fn, en
     assert any(line.startswith(_ENDLESS) for line in lines) == endless
 
 
+@pytest.mark.behaviour(237)
 def test_a_tpu_estimator_on_the_host_takes_an_input_that_never_ends(tmp_path, caplog):
     model_fn = linear_model.model_fn_for(tpu)
     config = tpu.RunConfig(model_dir=str(tmp_path))

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.estimator import counting_model, linear_model
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.step_hooks import SeesEveryStep
+from tests.estimator.counting_model import SeesEveryStep
 from tests.op_determinism import deterministic_ops
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
@@ -135,9 +135,7 @@ def _all_of_it(loss):
 
 
 @mostly_swept(
-    "change",
-    [_in_cond, _in_loop, _of_table_of_rates, _checked, _all_of_it],
-    kept=[_all_of_it],
+    "change", [_in_cond, _in_loop, _of_table_of_rates, _checked, _all_of_it], kept=[_all_of_it]
 )
 def test_control_flow_tables_and_checks_are_those_of_ops_on_all_threads(tmp_path, change, logged):
     def model_fn(features, labels, mode, params):

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
-from tests.estimator._engine.log_lines import log_lines
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
@@ -81,9 +80,7 @@ def _estimator(folder, *, fields=None, optimizer: str = "sgd", warm_start_from=N
         return spec._replace(**(fields() if fields else {}))
 
     return Estimator(
-        model_fn,
-        config=RunConfig(model_dir=folder, **config),
-        warm_start_from=warm_start_from,
+        model_fn, config=RunConfig(model_dir=folder, **config), warm_start_from=warm_start_from
     )
 
 
@@ -438,12 +435,3 @@ def test_a_failed_run_leaves_the_estimator_usable(tmp_path):
         estimator.train(fails, steps=1)
     estimator.train(_input_fn(), steps=2)
     assert _step_of(estimator) == 2
-
-
-@pytest.mark.behaviour(399)
-def test_the_final_loss_is_logged(tmp_path, caplog):
-    with log_lines(caplog) as logged:
-        _estimator(tmp_path).train(_input_fn(), steps=1)
-    first = linear_model.loss(linear_model.batches(BATCH)[0])
-    (line,) = [line for line in logged if line.startswith("Loss for final step: ")]
-    assert float(line.removeprefix("Loss for final step: ").rstrip(".")) == pytest.approx(first)

@@ -36,15 +36,6 @@ def test_an_input_fn_gets_the_arguments_that_it_takes(input_fn, given):
     assert _given(input_fn) == given
 
 
-@pytest.mark.behaviour(112)
-def test_a_callable_object_may_be_an_input_fn():
-    class Input:
-        def __call__(self, mode, params):
-            return mode, params
-
-    assert _given(Input()) == ("train", {"a": [1]})
-
-
 @pytest.mark.behaviour(115)
 def test_an_input_fn_runs_on_the_hosts_cpu():
     with tf.Graph().as_default():

@@ -74,10 +74,7 @@ def test_what_gke_is_told():
 
 @pytest.mark.parametrize(
     ("way", "key"),
-    [
-        ("spot", "cloud.google.com/gke-spot"),
-        ("flex_start", "cloud.google.com/gke-flex-start"),
-    ],
+    [("spot", "cloud.google.com/gke-spot"), ("flex_start", "cloud.google.com/gke-flex-start")],
 )
 def test_a_pod_is_put_on_nodes_that_are_had_in_that_way(way, key):
     spec = TpuSpec.parse("v5e:2x4", **{way: True})
@@ -163,9 +160,7 @@ def refusal(name, options, *says):
         refusal("v5e:2x4", {"reservation": ""}, "TpuSpec reservation='': leave it out"),
         refusal("v5e:2x4", {"hosts": 0}, "hosts=0: Input should be greater than 0"),
         refusal(
-            "v5e:2x4",
-            {"zones": "a"},
-            "zones='a': unknown attribute; use slice_name, hosts, spot",
+            "v5e:2x4", {"zones": "a"}, "zones='a': unknown attribute; use slice_name, hosts, spot"
         ),
         refusal("v5e:2x4", {"spot": "yes"}, "spot='yes': Input should be a valid boolean"),
     ],

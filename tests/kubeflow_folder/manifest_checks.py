@@ -80,10 +80,7 @@ def check_restricted(pod: Mapping[str, Any], container: Mapping[str, Any]) -> No
 
 def check_root_with_locked_memory(pod: Mapping[str, Any], container: Mapping[str, Any]) -> None:
     """Asserts that a pod runs as root with one capability, and is as restricted else."""
-    assert pod["securityContext"] == {
-        "runAsUser": 0,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    assert pod["securityContext"] == {"runAsUser": 0, "seccompProfile": {"type": "RuntimeDefault"}}
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

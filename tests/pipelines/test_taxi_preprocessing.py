@@ -140,9 +140,7 @@ def test_every_feature_is_one_value_a_row(transformed: Transformed) -> None:
     assert all(np.shape(value) == () for row in transformed.rows for value in row.values())
 
 
-def test_the_label_is_a_tip_of_more_than_a_fifth_of_the_fare(
-    transformed: Transformed,
-) -> None:
+def test_the_label_is_a_tip_of_more_than_a_fifth_of_the_fare(transformed: Transformed) -> None:
     # 3.0 of 10, 2.2 of 11 (a fifth exactly), none, none, 2.8001 of 14, missing.
     assert transformed.column(LABEL) == [1, 0, 0, 0, 1, 0]
 
@@ -160,9 +158,7 @@ def test_a_missing_number_becomes_the_mean(transformed: Transformed) -> None:
     np.testing.assert_allclose(transformed.column("trip_seconds_scaled"), expected, rtol=1e-4)
 
 
-def test_a_missing_place_gets_a_bucket_of_its_own(
-    transformed: Transformed,
-) -> None:
+def test_a_missing_place_gets_a_bucket_of_its_own(transformed: Transformed) -> None:
     buckets = transformed.column("pickup_latitude_id")
     assert buckets[2] == BUCKETS
     others = buckets[:2] + buckets[3:]

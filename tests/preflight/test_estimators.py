@@ -32,12 +32,7 @@ ROWS, COLUMNS = 64, 32
 
 def _of_estimator(estimator, input_fn, steps=("train",), batch_size=ROWS):
     report = preflight(
-        estimator,
-        input_fn,
-        tpu="v5e:2x4",
-        batch_size=batch_size,
-        steps=steps,
-        options=CHECK_ONLY,
+        estimator, input_fn, tpu="v5e:2x4", batch_size=batch_size, steps=steps, options=CHECK_ONLY
     )
     assert report.ok, report.summary()
     return report

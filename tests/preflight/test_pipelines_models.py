@@ -124,11 +124,7 @@ def _export_and_lower(model: Model, folder: pathlib.Path) -> LoweredStep:
     return step
 
 
-@mostly_swept(
-    ("name", "target"),
-    itertools.product(MODELS, TARGETS),
-    kept=[("taxi", "v5e:2x4")],
-)
+@mostly_swept(("name", "target"), itertools.product(MODELS, TARGETS), kept=[("taxi", "v5e:2x4")])
 def test_training_and_evaluation_compile(name, target):
     model, replicas = MODELS[name], find_slice(target).num_devices
     train = lowered(name, ModeKeys.TRAIN, replicas)

@@ -14,12 +14,7 @@ from tests.bad_input import case, row
 from tests.preflight.reports import fitting_step, report
 from tfx_tpu_trainer.hardware import find_slice, known_slices
 from tfx_tpu_trainer.preflight._input_speed import InputError, InputSpeed, measure_input
-from tfx_tpu_trainer.preflight._price import (
-    Prices,
-    TrainingLength,
-    read_duration,
-    training_cost,
-)
+from tfx_tpu_trainer.preflight._price import Prices, TrainingLength, read_duration, training_cost
 from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._report_files import render_sweep_page
 from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS, Estimate

@@ -36,12 +36,7 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
         **changed,
     }
     CompileRequest(**values).write(str(folder))  # type: ignore[arg-type]
-    command = [
-        sys.executable,
-        "-m",
-        "tfx_tpu_trainer.preflight.compiler.tpu_compiler",
-        str(folder),
-    ]
+    command = [sys.executable, "-m", "tfx_tpu_trainer.preflight.compiler.tpu_compiler", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
     response = CompileResponse.read(str(folder))
     assert response is not None
@@ -136,18 +131,12 @@ def test_every_slice_of_the_table_is_known_to_the_compiler(tmp_path, target):
     if tpu_slice.chip.generation == "v4":
         options["chip_config_name"] = "megacore"
     response = ask(
-        tmp_path,
-        topology=target,
-        topology_options=options,
-        num_replicas=tpu_slice.num_devices,
+        tmp_path, topology=target, topology_options=options, num_replicas=tpu_slice.num_devices
     )
     # It has as many devices as in the table, and one more is too many.
     assert response.refused_by == "compiler", response.message
     response = ask(
-        tmp_path,
-        topology=target,
-        topology_options=options,
-        num_replicas=tpu_slice.num_devices + 1,
+        tmp_path, topology=target, topology_options=options, num_replicas=tpu_slice.num_devices + 1
     )
     assert response.refused_by == "replicas"
     assert response.message == f"it has {tpu_slice.num_devices} devices"

@@ -15,10 +15,7 @@ TOOLS = (
     *("bash", "cat", "cp", "cut", "dirname", "env", "flock", "grep", "mkdir", "mv", "rm"),
     *("sh", "sha256sum", "sleep", "sort", "tail", "touch", "uname"),
 )
-LOCKS = (
-    *("bootstrap.lock", "tools.lock", "dev.lock"),
-    "tfx-1.21/dev.lock",
-)
+LOCKS = (*("bootstrap.lock", "tools.lock", "dev.lock"), "tfx-1.21/dev.lock")
 
 # Answers the script's question as a Python of VERSION would, makes a virtual environment of copies of itself and notes
 # each call. What the script really installs is what runs these tests.

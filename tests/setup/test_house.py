@@ -32,7 +32,7 @@ def test_circles_and_upward_imports_are_found(tmp_path, monkeypatch):
         },
     )
     assert house.circles() == {
-        ("estimator.keras", "estimator.tpu"): ["estimator.tpu.b -> estimator.keras.c"],
+        ("estimator.keras", "estimator.tpu"): ["estimator.tpu.b -> estimator.keras.c"]
     }
     assert house.upward() == ["serving.d -> compat.e"]
 

@@ -115,6 +115,7 @@ def test_the_preflight_s_commands_have_the_options_that_they_name():
         assert given["module"] == "clicks" and given["deadline"] == "2h30m"
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_emulated_cores_print_what_the_notebook_keeps(tmp_path_factory):
     assert _different(_executed("emulated-cores", tmp_path_factory), "emulated-cores") == {}

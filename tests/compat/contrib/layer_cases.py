@@ -210,11 +210,7 @@ def regularizers(contrib):
     total = layers.apply_regularization(layers.l2_regularizer(0.3), weights)
     nothing = layers.apply_regularization(layers.l1_regularizer(0.0), weights)
     added = layers.sum_regularizer([layers.l1_regularizer(0.4), None, layers.l2_regularizer(0.0)])
-    return {
-        "total": total,
-        "nothing": nothing,
-        "added": added(weights[1]),
-    }
+    return {"total": total, "nothing": nothing, "added": added(weights[1])}
 
 
 def optimize_loss(contrib):

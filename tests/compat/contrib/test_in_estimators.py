@@ -67,10 +67,7 @@ def _model_fn(features, labels, mode, params):
     train_op = contrib.layers.optimize_loss(
         loss, step, None, tpu.CrossShardOptimizer(optimizer), clip_gradients=5.0, summaries=[]
     )
-    host_call = (
-        _summaries(params["folder"]),
-        [tf.reshape(step, [1]), tf.reshape(loss, [1])],
-    )
+    host_call = (_summaries(params["folder"]), [tf.reshape(step, [1]), tf.reshape(loss, [1])])
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
 
 

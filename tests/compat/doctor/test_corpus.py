@@ -107,11 +107,7 @@ def test_fix_makes_what_it_calls_fixable_and_keeps_the_rest(program):
 
 def _changed_beside_their_mark(program: str) -> list[str]:
     """Returns lines that an edit changes although its finding is on another line."""
-    return {
-        "contrib_tpu": [
-            "    return dataset.apply(",
-        ],
-    }.get(program, [])
+    return {"contrib_tpu": ["    return dataset.apply("]}.get(program, [])
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -196,11 +196,7 @@ def test_numpy_names_that_are_said_to_be_gone_are_gone_and_the_new_ones_are_ther
 
 def test_a_numpy_name_that_fix_writes_means_what_it_meant():
     program = "import numpy as np\nvalues = [\n"
-    for name in (
-        *older_versions.BUILTINS,
-        *older_versions.RENAMED,
-        *older_versions.RENAMED_BY_2,
-    ):
+    for name in (*older_versions.BUILTINS, *older_versions.RENAMED, *older_versions.RENAMED_BY_2):
         program += f"    np.{name},\n"
     program += "    np.asscalar(np.ones([1]) + 1),\n]\n"
     repaired = repair(program)

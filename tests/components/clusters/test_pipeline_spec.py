@@ -237,12 +237,7 @@ SETTINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {"claims": {"a": "/a", "b": "/b"}},
-        {
-            "pvcMount": [
-                {"constant": "a", "mountPath": "/a"},
-                {"constant": "b", "mountPath": "/b"},
-            ]
-        },
+        {"pvcMount": [{"constant": "a", "mountPath": "/a"}, {"constant": "b", "mountPath": "/b"}]},
     ),
     (
         {

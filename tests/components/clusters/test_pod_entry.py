@@ -135,11 +135,7 @@ def test_a_backend_shows_the_page(backend):
     assert title == "tfx.Model"
     executors = compiled.pipeline_spec["deploymentSpec"]["executors"]
     container = executors[trainer["executorLabel"]]["container"]
-    assert container["command"] == [
-        "python",
-        "-m",
-        "tfx_tpu_trainer.components.clusters.pod_entry",
-    ]
+    assert container["command"] == ["python", "-m", "tfx_tpu_trainer.components.clusters.pod_entry"]
     assert "--executor_class_path" in container["args"]
 
 

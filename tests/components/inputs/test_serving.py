@@ -12,23 +12,12 @@ from tests import tfx_testdata
 from tests.components.inputs.conftest import LABEL, ROWS, serialized
 from tfx_tpu_trainer.components.inputs import MISSING_INTEGER, TransformServing
 from tfx_tpu_trainer.components.inputs import _serving as module
-from tfx_tpu_trainer.components.inputs._serving import (
-    label_only_raw_features,
-    needed_raw_features,
-)
+from tfx_tpu_trainer.components.inputs._serving import label_only_raw_features, needed_raw_features
 from tfx_tpu_trainer.estimator.extending import host_signatures_of
 
 v1 = tf.compat.v1
 
-FEATURES = {
-    "miles_xf",
-    "fare_xf",
-    "company_xf",
-    "tags_xf",
-    "stops_xf",
-    "payment_xf",
-    "hour_xf",
-}
+FEATURES = {"miles_xf", "fare_xf", "company_xf", "tags_xf", "stops_xf", "payment_xf", "hour_xf"}
 
 
 class _Receiver:

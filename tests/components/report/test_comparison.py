@@ -39,9 +39,7 @@ def _margin(deviations):
 
 def test_on_the_same_rows_the_chance_that_both_share_is_taken_away():
     of_other = 0.01 * _SHARED + 0.001 * _RANDOM.normal(size=100)
-    comparison = compare(
-        [_run("a", auc=0.9), _run("b", auc=0.905, deviations=of_other)],
-    )
+    comparison = compare([_run("a", auc=0.9), _run("b", auc=0.905, deviations=of_other)])
     (difference,) = comparison.differences
     assert difference.value == pytest.approx(0.005)
     assert difference.paired

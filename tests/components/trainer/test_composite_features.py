@@ -32,6 +32,7 @@ def data(tmp_path_factory):
     return folder
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_training_on_the_host_takes_them_everywhere(data, tmp_path, caplog):
     # A raw ragged one, so the rows are transformed as they are read, and a transformed one.

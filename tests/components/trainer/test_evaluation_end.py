@@ -16,11 +16,7 @@ from tests.estimator import counting_model, stalled_training
 from tests.estimator._engine.log_lines import log_lines
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 from tfx_tpu_trainer.components.trainer.legacy.training_spec import TrainingSpec
-from tfx_tpu_trainer.components.trainer.rows import (
-    EndlessEvaluationError,
-    RowLimit,
-    count_records,
-)
+from tfx_tpu_trainer.components.trainer.rows import EndlessEvaluationError, RowLimit, count_records
 from tfx_tpu_trainer.components.trainer.slicing import Slicing
 from tfx_tpu_trainer.estimator import EvalSpec, TrainSpec
 

@@ -86,11 +86,7 @@ def test_raw_examples_warm_the_model_up_and_check_it(tmp_path):
 @pytest.mark.e2e
 def test_a_model_that_answers_otherwise_fails_the_training(tmp_path):
     execution = Execution.of_trainer(
-        tmp_path,
-        steps=2,
-        serving_check="error",
-        export_to_tpu=0,
-        **_module(tmp_path, RANDOM_MODEL),
+        tmp_path, steps=2, serving_check="error", export_to_tpu=0, **_module(tmp_path, RANDOM_MODEL)
     )
     with pytest.raises(ServingCheckError, match=r"predict.*differs by .*serving_check='warn'"):
         execution.run()

@@ -161,11 +161,7 @@ def test_labels_can_be_sliced(tmp_path):
 
 
 @pytest.mark.matrix
-@mostly_swept(
-    ("cores", "batch"),
-    itertools.product([1, 2, 8], [8, 16, 24]),
-    kept=[(8, 16)],
-)
+@mostly_swept(("cores", "batch"), itertools.product([1, 2, 8], [8, 16, 24]), kept=[(8, 16)])
 def test_on_emulated_cores(tmp_path, cores, batch):
     slicing = found({"feature_keys": ["hour"]}, input_fn=dense_only)
     metrics = evaluated(tmp_path, slicing, batch=batch, cores=cores, input_fn=dense_only)

@@ -131,10 +131,7 @@ def feature(dtype, shape):
             "give the number of entries by name",
         ),
         refusal(
-            "that is empty",
-            b"",
-            " can't be read (Expecting value",
-            "): give a file with JSON such",
+            "that is empty", b"", " can't be read (Expecting value", "): give a file with JSON such"
         ),
         refusal(
             "that is not UTF-8",

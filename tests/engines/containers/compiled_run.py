@@ -173,10 +173,7 @@ class CompiledRun:
                     for key, given in self._tasks[task]["inputs"].get("parameters", {}).items()
                 },
             },
-            "outputs": {
-                "artifacts": outputs,
-                "outputFile": f"{folder}/executor_output.json",
-            },
+            "outputs": {"artifacts": outputs, "outputFile": f"{folder}/executor_output.json"},
         }
 
     def _inputs(self, task: str) -> dict[str, list[dict[str, Any]]]:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.step_hooks import SeesEveryStep
+from tests.estimator.counting_model import SeesEveryStep
 from tests.serving.exports import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator._engine.graph_nodes import (

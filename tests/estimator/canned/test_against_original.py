@@ -26,10 +26,7 @@ RECORDED = json.loads(RECORDING.read_text())
 RUNS = RECORDED["runs"]
 
 # Wide and deep models have all of a family, one in each version: that of v2 is the checkpoint of the original's.
-QUICK = (
-    "combined_regressor v1",
-    "baseline_classifier v2",
-)
+QUICK = ("combined_regressor v1", "baseline_classifier v2")
 
 
 def assert_alike(ours: dict[str, Any], original: dict[str, Any]) -> None:

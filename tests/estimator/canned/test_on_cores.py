@@ -81,23 +81,6 @@ def assert_same(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])
-def test_four_cores_give_one_cores_numbers(tmp_path, api):
-    values, metrics, predictions = outcome(on_cores(combined(api), tmp_path / "one", 1))
-    on_four = outcome(on_cores(combined(api), tmp_path / "four", 4))
-    # V1 sums the rows' losses, and the loss that is shown is the mean over the cores.
-    unlike = ("loss",) if api is ours.v1 else ()
-    assert_same(on_four[0], values)
-    assert_same(
-        {name: each for name, each in on_four[1].items() if name not in unlike},
-        {name: each for name, each in metrics.items() if name not in unlike},
-    )
-    assert len(on_four[2]) == len(predictions) == ROWS
-    for row, expected in zip(on_four[2], predictions, strict=True):
-        np.testing.assert_allclose(row["logits"], expected["logits"], rtol=2e-5, atol=2e-6)
-
-
 def test_cores_give_the_hosts_numbers(tmp_path):
     on_host = tpu.from_estimator(
         combined(ours, model_dir=str(tmp_path / "host")),

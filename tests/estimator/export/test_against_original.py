@@ -141,9 +141,7 @@ def test_the_tpu_computation_gives_the_predictions_of_the_host(exported, case):
 @pytest.mark.behaviour(331)
 def test_the_tpu_computation_classifies_outside(exported):
     answers = small_export.serve_tpu_graph(
-        exported["signatures"],
-        {"inputs": recorded_model.serialized_rows()},
-        signature="classify",
+        exported["signatures"], {"inputs": recorded_model.serialized_rows()}, signature="classify"
     )
     assert answers["classes"].tolist() == [[b"1"], [b"1"], [b"1"]]
     np.testing.assert_allclose(np.sum(answers["scores"], axis=1), 1.0, atol=1e-6)

@@ -190,9 +190,7 @@ def test_the_checkpoint_named_and_else_the_latest(trained, tmp_path):
     answers = {
         checkpoint: recorded_serving.serve(
             estimator.export_saved_model(
-                str(tmp_path),
-                RECEIVER_FN,
-                checkpoint_path=checkpoint,
+                str(tmp_path), RECEIVER_FN, checkpoint_path=checkpoint
             ).decode()
         )
         for checkpoint in (first, latest, None)
@@ -243,10 +241,7 @@ def test_a_plain_estimators_model_for_tpus(trained, tmp_path):
 
     estimator = Estimator(model_fn, model_dir=str(trained / "model"), params={"scale": 2.0})
     path = tpu.export_estimator_savedmodel(
-        estimator,
-        str(tmp_path),
-        RECEIVER_FN,
-        checkpoint_path=f"{trained}/model/model.ckpt-0",
+        estimator, str(tmp_path), RECEIVER_FN, checkpoint_path=f"{trained}/model/model.ckpt-0"
     ).decode()
     of_host, of_tpu = saved_model_facts.read_facts(path)
     assert (of_host["tags"], of_tpu["tags"]) == (["serve"], ["serve", "tpu"])
@@ -297,9 +292,7 @@ class TestNothingToExport:
             (tmp_path / f"model.ckpt-1.{suffix}").write_bytes(b"")
         with pytest.raises(tf.errors.DataLossError, match=r"model\.ckpt-1 can't be read"):
             make(trained).export_saved_model(
-                str(tmp_path / "exports"),
-                RECEIVER_FN,
-                checkpoint_path=f"{tmp_path}/model.ckpt-1",
+                str(tmp_path / "exports"), RECEIVER_FN, checkpoint_path=f"{tmp_path}/model.ckpt-1"
             )
         assert not (tmp_path / "exports").exists() or os.listdir(tmp_path / "exports") == []
 
@@ -313,7 +306,7 @@ class TestNothingToExport:
             make(trained).export_saved_model(str(tmp_path), given)
 
     @pytest.mark.parametrize("as_folder", [True, False])
-    @pytest.mark.behaviour(340)
+    @pytest.mark.behaviour(288, 340)
     def test_a_warm_start_stands_in_for_a_checkpoint(self, trained, tmp_path, as_folder):
         source = trained / "model" if as_folder else trained / "model" / "model.ckpt-2"
         estimator = make(tmp_path, warm_start_from=WarmStartSettings(str(source)))

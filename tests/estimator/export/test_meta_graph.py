@@ -62,8 +62,7 @@ def test_what_serving_does_not_take_is_left_out_and_logged(caplog):
     caplog.set_level(logging.INFO)
     x = v1.placeholder(tf.float32, [None, 1], name="x")
     built = _meta_graph.build_signature_defs(
-        {"x": x},
-        {"serving_default": export.PredictOutput(x), "score": export.RegressionOutput(x)},
+        {"x": x}, {"serving_default": export.PredictOutput(x), "score": export.RegressionOutput(x)}
     )
     assert list(built) == ["serving_default"]
     assert "EXCLUDED" in caplog.text

@@ -181,10 +181,7 @@ class TestSupervisedInputReceiver:
 
 @pytest.mark.behaviour(442)
 def test_parsing_receiver_parses_serialised_examples():
-    spec = {
-        "number": tf.io.FixedLenFeature([1], tf.int64),
-        "words": tf.io.VarLenFeature(tf.string),
-    }
+    spec = {"number": tf.io.FixedLenFeature([1], tf.int64), "words": tf.io.VarLenFeature(tf.string)}
     receiver = export.build_parsing_serving_input_receiver_fn(spec)()
     assert set(receiver.receiver_tensors) == {"examples"}
     fed = receiver.receiver_tensors["examples"]

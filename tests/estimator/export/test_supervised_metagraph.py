@@ -123,24 +123,6 @@ def test_all_modes_share_the_variables_of_training(trained, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("modes", "tags", "has_slots"),
-    [
-        (["eval"], [["eval"]], False),
-        (["infer", "train"], [["train"], ["serve"]], True),
-    ],
-)
-@pytest.mark.behaviour(338)
-def test_some_modes(trained, tmp_path, modes, tags, has_slots):
-    estimator = make(trained, export_to_tpu=False)
-    path = estimator.experimental_export_all_saved_models(
-        str(tmp_path), {mode: ALL_MODES[mode] for mode in modes}
-    ).decode()
-    assert [graph["tags"] for graph in saved_model_facts.read_facts(path)] == tags
-    saved = dict(tf.train.list_variables(f"{path}/variables/variables"))
-    assert ("weights/Momentum" in saved) == has_slots
-
-
 @pytest.mark.behaviour(338)
 def test_the_exported_train_op_trains(trained, tmp_path):
     """Of two rows, one step of Momentum from zero slots: w - 0.1 * (0.9 * slot + gradient)."""
@@ -306,30 +288,6 @@ def graph():
 
 def names(signature):
     return {key: info.name for key, info in signature.outputs.items()}
-
-
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [
-        (export.EvalOutput, "tensorflow/supervised/eval"),
-        (export.TrainOutput, "tensorflow/supervised/training"),
-    ],
-)
-@pytest.mark.behaviour(337)
-def test_a_signature_of_loss_metrics_and_predictions(kind, method):
-    x = v1.placeholder(tf.float32, [None], name="x")
-    loss = tf.reduce_mean(x, name="loss_op")
-    value, update = tf.identity(loss, name="value"), tf.identity(loss, name="update")
-    output = kind(loss=loss, predictions={"y": x}, metrics={"mean": (value, update)})
-    signature = output.as_signature_def({"x": x})
-    assert signature.method_name == method
-    assert set(signature.inputs) == {"x"}
-    assert names(signature) == {
-        "loss": "loss_op:0",
-        "predictions/y": "x:0",
-        "metrics/mean/value": "value:0",
-        "metrics/mean/update_op": "update:0",
-    }
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -185,9 +185,7 @@ def test_an_output_of_an_own_kind_is_refused(library):
 
     def model(features, labels, mode, use_tpu):
         return TPUEstimatorSpec(
-            mode,
-            predictions=linear(features),
-            export_outputs={"serving_default": OwnOutput()},
+            mode, predictions=linear(features), export_outputs={"serving_default": OwnOutput()}
         )
 
     with pytest.raises(ValueError, match="must be have type `ClassificationOutput`"):
@@ -208,10 +206,7 @@ def test_version_2_says_so_where_nothing_runs_on_the_tpu(rewrites, caplog):
             return [tf.matmul(x, tf.ones([3, 2]))]
 
         on_tpu = functools.partial(
-            inference_on_tpu,
-            num_batch_threads=1,
-            max_batch_size=None,
-            batch_timeout_micros=0,
+            inference_on_tpu, num_batch_threads=1, max_batch_size=None, batch_timeout_micros=0
         )
         (y,) = on_tpu(network, [features["x"]]) if rewrites else network(features["x"])
         return TPUEstimatorSpec(mode, predictions={"y": y})

@@ -107,11 +107,7 @@ CASES: dict[str, Case] = {
     "multi_label": Case(lambda h: h.MultiLabelHead(3), _array(24, 6, 3), _ids(25, 2, 6, 3)),
     "multi_label_classes_thresholds_weights": Case(
         lambda h: h.MultiLabelHead(
-            3,
-            "weight",
-            thresholds=[0.3, 0.6],
-            classes_for_class_based_metrics=[0, 2],
-            name="tags",
+            3, "weight", thresholds=[0.3, 0.6], classes_for_class_based_metrics=[0, 2], name="tags"
         ),
         _array(26, 6, 3),
         _ids(27, 2, 6, 3),

@@ -82,7 +82,7 @@ _CONSTRUCTORS: dict[type[Exception], list[tuple[Callable[[], Any], str]]] = {
         (
             lambda: MultiHead([RegressionHead(name="a"), 5]),
             r"^'int' object has no attribute 'logits_dimension': heads\[1\] must be a Head.*got 5",
-        ),
+        )
     ],
 }
 

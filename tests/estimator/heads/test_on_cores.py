@@ -24,7 +24,6 @@ pytestmark = pytest.mark.matrix
 v1 = tf.compat.v1
 
 ROWS = 40
-BATCH = 8
 
 HEADS: dict[str, tuple[Callable[[], heads.Head], Callable[[], Any]]] = {
     "binary": (
@@ -40,9 +39,7 @@ HEADS: dict[str, tuple[Callable[[], heads.Head], Callable[[], Any]]] = {
         lambda: v1.train.AdagradOptimizer(0.1),
     ),
     "multi": (
-        lambda: heads.MultiHead(
-            [heads.BinaryClassHead(name="a"), heads.RegressionHead(name="b")],
-        ),
+        lambda: heads.MultiHead([heads.BinaryClassHead(name="a"), heads.RegressionHead(name="b")]),
         lambda: v1.train.AdamOptimizer(0.1),
     ),
 }
@@ -114,12 +111,6 @@ def test_a_head_on_emulated_cores_gives_one_hosts_numbers(name: str, tmp_path: A
     numbers = [key for key, value in rows[0].items() if value.dtype.kind == "f"]
     for key in numbers:
         np.testing.assert_allclose(rows[-1][key], host_rows[-1][key], rtol=1e-4)
-
-
-def test_an_optimizer_that_no_core_shares_is_refused(tmp_path: Any) -> None:
-    estimator = on_cores.make(tmp_path, model_fn_for("binary", use_tpu=False))
-    with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
-        estimator.train(input_fn_for(False), steps=1)
 
 
 def test_the_spec_has_only_the_features_that_metrics_need() -> None:
@@ -209,32 +200,6 @@ def test_a_subclass_measures_more(tmp_path: Any) -> None:
     assert metrics["average_loss"] == pytest.approx(
         np.square(x @ w - x.sum(axis=1, keepdims=True)).mean(), rel=1e-5
     )
-
-
-# A canned estimator's head under a strategy, in strategies/test_gradients.py, is in `make test`.
-@pytest.mark.sweep
-@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
-def test_replicas_of_a_strategy_train_as_one(reduction: str, tmp_path: Any) -> None:
-    strategy = tf.distribute.MirroredStrategy(
-        ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-    )
-    optimizer = tf_keras.optimizers.legacy.SGD(0.05, momentum=0.9)
-    weights, metrics = [], []
-    for name, of_all, batch in (("one", None, 4), ("two", strategy, 2)):
-        made = estimator.Estimator(
-            model_fn_of(heads.BinaryClassHead("weight", loss_reduction=reduction), optimizer),
-            config=estimator.RunConfig(
-                str(tmp_path / name), train_distribute=of_all, eval_distribute=of_all
-            ),
-        )
-        made.train(lambda batch=batch: head_facts.input_fn().unbatch().batch(batch), steps=4)
-        assert made.get_variable_value("global_step") == 4
-        weights.append(made.get_variable_value("w"))
-        metrics.append(made.evaluate(head_facts.input_fn))
-        # Of the losses of replicas evaluation takes the mean.
-        del metrics[-1]["loss"]
-    np.testing.assert_allclose(*weights, rtol=1e-5)
-    assert metrics[1] == pytest.approx(metrics[0], rel=1e-5)
 
 
 def test_every_signature_of_an_export_can_be_served(tmp_path: Any) -> None:

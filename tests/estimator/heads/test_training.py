@@ -167,10 +167,7 @@ def test_a_v1_estimators_optimizer_must_be_a_v1_one() -> None:
         ({"optimizer": "SGD", "train_op_fn": tf.identity}, "cannot both be set"),
         ({"optimizer": 3}, "^The given optimizer is not a tf.keras.optimizers.Optimizer instance"),
         (
-            {
-                "optimizer": v1.train.GradientDescentOptimizer(0.1),
-                "trainable_variables": [],
-            },
+            {"optimizer": v1.train.GradientDescentOptimizer(0.1), "trainable_variables": []},
             "^The given optimizer is not a tf.keras.optimizers.Optimizer instance.*Given: \\[\\]",
         ),
         ({"optimizer": "SGD", "trainable_variables": None}, "trainable_variables cannot be None"),
@@ -246,10 +243,7 @@ def test_an_optimizers_own_get_updates_is_refused_on_cores() -> None:
         def get_updates(self, loss, params):
             return super().get_updates(2.0 * loss, params)
 
-    with (
-        optimizers_on_cores(),
-        pytest.raises(ValueError, match="Mine has its own get_updates"),
-    ):
+    with optimizers_on_cores(), pytest.raises(ValueError, match="Mine has its own get_updates"):
         trained(Mine(0.01))
     # On a host twice the loss is twice the rate.
     assert trained(Mine(0.01)) == trained(legacy.SGD(0.02))

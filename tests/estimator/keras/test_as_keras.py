@@ -249,37 +249,6 @@ def test_sample_weights(library, form, tmp_path):
         assert estimator.get_variable_value("estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE") == 1
 
 
-@pytest.mark.sweep
-@keras3_first
-@pytest.mark.behaviour(437)
-def test_an_rnn_with_a_mask(library, tmp_path):
-    keras = keras_of(library)
-    words = keras.Input([5], dtype="int32", name="words")
-    embedded = keras.layers.Embedding(7, 3, mask_zero=True)(words)
-    tagged = keras.layers.LSTM(4, return_sequences=True)(embedded)
-    tags = keras.layers.Dense(3, activation="softmax", name="tags")(tagged)
-    model = keras.Model(words, tags)
-    model.compile("sgd", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
-    source = np.random.RandomState(0)
-    sentences = source.randint(1, 7, [8, 5]).astype("int32")
-    sentences[::2, 3:] = 0
-    labels = source.randint(0, 3, [8, 5]).astype("int32")
-    input_fn = models.dataset_fn(({"words": sentences}, labels), batch=8)
-    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
-    expected = model.evaluate(sentences, labels, batch_size=8, verbose=0, return_dict=True)
-    assert estimator.evaluate(input_fn) == pytest.approx({**expected, "global_step": 0}, rel=1e-5)
-    trained = models.copy_of(
-        keras, model, "sgd", loss="sparse_categorical_crossentropy", metrics=[]
-    )
-    estimator.train(input_fn)
-    trained.train_on_batch(sentences, labels)
-    np.testing.assert_allclose(
-        next(estimator.predict(input_fn))["tags"],
-        trained.predict(sentences, verbose=0)[0],
-        atol=1e-5,
-    )
-
-
 @pytest.mark.behaviour(437)
 def test_dense_feature_columns(tmp_path):
     keras = keras_of("tf_keras")
@@ -442,3 +411,67 @@ def test_several_optimizers_of_a_model_that_does_not_tell_what_each_trains(tmp_p
     features, labels = models.rows()
     with pytest.raises(ValueError, match=r"are of different kinds.*optimizers of one kind"):
         estimator.train(lambda: ((features, features), labels), steps=1)
+
+
+def _optimizer(keras):
+    return keras.optimizers.Adam(0.01)
+
+
+@keras2_first
+@pytest.mark.behaviour(438)
+def test_a_checkpoint_of_objects_is_restored_by_keras_and_the_other_way_round(library, tmp_path):
+    keras = keras_of(library)
+    model = models.small(keras, _optimizer(keras))
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path / "there")
+    estimator.train(models.input_fn(epochs=3), steps=3)
+    expected = models.predicted(estimator)
+
+    restored = models.copy_of(keras, model, _optimizer(keras))
+    if library == "keras":
+        restored.optimizer.build(restored.trainable_variables)
+    else:
+        models.fit(restored, steps=1)
+    status = tf.train.Checkpoint(restored).restore(estimator.latest_checkpoint())
+    status.assert_nontrivial_match()
+    features, _ = models.rows()
+    np.testing.assert_allclose(restored.predict(features, verbose=0), expected, atol=1e-6)
+    assert int(np.array(restored.optimizer.iterations)) == 3
+    # Momenta as well: the next step is the same on both sides.
+    restored.train_on_batch(*(rows[24:] for rows in models.rows()))
+    continued = tfe.model_to_estimator(model, model_dir=tmp_path / "there")
+    skipping = models.input_fn(epochs=3)
+    continued.train(lambda: skipping().skip(3), steps=1)
+    after = restored.predict(features, verbose=0)
+    np.testing.assert_allclose(models.predicted(continued), after, atol=1e-6)
+
+    written_by = models.give_values(models.copy_of(keras, model), seed=5)
+    written_by.estimator_global_step = tf.Variable(7, dtype=tf.int64)
+    written = tf.train.Checkpoint(written_by).write(str(tmp_path / "keras_wrote"))
+    there = [
+        row["out"]
+        for row in estimator.predict(models.input_fn(labelled=False), checkpoint_path=written)
+    ]
+    np.testing.assert_allclose(there, written_by.predict(features, verbose=0), atol=1e-6)
+    result = estimator.evaluate(models.input_fn(), checkpoint_path=written)
+    assert result["global_step"] == 7
+
+
+@keras2_first
+@mostly_swept("form", ["checkpoint", "saver"], kept=["saver"])
+@pytest.mark.behaviour(420, 422)
+def test_a_first_checkpoint_and_a_restart(library, form, tmp_path):
+    keras = keras_of(library)
+    model = models.small(keras, _optimizer(keras))
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path, checkpoint_format=form)
+    first = tf.train.latest_checkpoint(str(tmp_path / "keras"))
+    assert first == str(tmp_path / "keras" / "keras_model.ckpt")
+    saved = {name for name, _ in tf.train.list_variables(first)}
+    assert ("_CHECKPOINTABLE_OBJECT_GRAPH" in saved) == (form == "checkpoint")
+    estimator.train(models.input_fn(), steps=2)
+    value = models.predicted(estimator)
+    # Whatever values the model has by then: those of the checkpoint count.
+    models.give_values(model, seed=8)
+    again = tfe.model_to_estimator(model, model_dir=tmp_path, checkpoint_format=form)
+    np.testing.assert_allclose(models.predicted(again), value, atol=1e-6)
+    again.train(models.input_fn(), steps=1)
+    assert int(tf.train.latest_checkpoint(str(tmp_path)).rpartition("-")[2]) == 3

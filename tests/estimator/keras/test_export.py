@@ -133,8 +133,7 @@ def test_an_export_of_the_graphs_of_training_and_evaluation(library, tmp_path):
         return tfe.export.build_raw_supervised_input_receiver_fn({"x": x}, {"out": y})()
 
     path = estimator.experimental_export_all_saved_models(
-        str(tmp_path / "export"),
-        {"infer": _receiver_fn, "eval": supervised, "train": supervised},
+        str(tmp_path / "export"), {"infer": _receiver_fn, "eval": supervised, "train": supervised}
     )
     loaded = tf.saved_model.load(path.decode(), tags=["eval"])
     features, labels = models.rows()

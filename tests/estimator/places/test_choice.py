@@ -65,14 +65,10 @@ def test_no_tpu_and_no_emulation_names_the_ways():
 
 
 def test_a_master_or_a_strategy_is_where_cores_are():
-    assert _choose(master="grpc://host:1") == Choice(
-        Kind.TPU,
-        "TPU cores (master 'grpc://host:1')",
-    )
+    assert _choose(master="grpc://host:1") == Choice(Kind.TPU, "TPU cores (master 'grpc://host:1')")
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     assert _choose(master="grpc://host:1", strategy=strategy) == Choice(
-        Kind.STRATEGY,
-        "a tf.distribute strategy (RunConfig has a OneDeviceStrategy)",
+        Kind.STRATEGY, "a tf.distribute strategy (RunConfig has a OneDeviceStrategy)"
     )
 
 

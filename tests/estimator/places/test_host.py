@@ -136,17 +136,6 @@ def test_sums_of_sums_are_bypassed():
         assert _run(placed.predictions, hooks=hooks) == [{"y": 2.0, "z": 4.0}]
 
 
-@pytest.mark.behaviour(241)
-def test_the_host_call_runs_with_every_step():
-    with fresh_graph():
-        calls = v1.get_variable("calls", initializer=0)
-        host_call = HostFunction("host_call", lambda by: calls.assign_add(by), {"by": 2})
-        _, hooks = place_on_host(make_template("train", host_call=host_call))
-        total = v1.train.FinalOpsHook(calls.read_value())
-        _run(tf.no_op(), hooks=[*hooks, total], steps=3)
-    assert total.final_ops_values == 6
-
-
 def test_without_a_host_call_no_hook_is_needed():
     with fresh_graph():
         _, hooks = place_on_host(make_template("infer", predictions=tf.constant(1.0)))

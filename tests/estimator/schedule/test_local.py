@@ -1,4 +1,3 @@
-import functools
 import os
 from typing import Any
 
@@ -70,18 +69,6 @@ def test_throttling_spaces_the_evaluations(tmp_path):
     )
     # The first is not throttled; the last step is always evaluated.
     assert _steps(recorder) == [2, 7]
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(407)
-def test_without_max_steps_no_export_is_the_final_one(tmp_path):
-    recorder = plain.Recorder()
-    short = functools.partial(linear_model.input_fn, {"batch_size": plain.BATCH})
-    train = tfe.TrainSpec(short)
-    evaluate = tfe.EvalSpec(plain.eval_input, exporters=recorder, throttle_secs=0)
-    metrics, _ = tfe.train_and_evaluate(plain.make(tmp_path, save=3), train, evaluate)
-    assert metrics["global_step"] == linear_model.ROWS // plain.BATCH
-    assert [call["is_the_final_export"] for call in recorder.calls] == [False] * 2
 
 
 def test_a_training_that_is_done_evaluates_nothing(tmp_path):
@@ -231,17 +218,6 @@ def test_the_best_exporter_exports_what_is_better(trained, tmp_path):
     exported = [_export(exporter, trained, tmp_path, loss=loss) is not None for loss in losses]
     assert exported == [True, False, True, False, True]
     assert len(os.listdir(tmp_path)) == 3
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(415)
-def test_a_compare_fn_decides(trained, tmp_path):
-    def higher(best_eval_result, current_eval_result):
-        return current_eval_result["mae"] > best_eval_result["mae"]
-
-    exporter = tfe.BestExporter("b", plain.receiver_fn, compare_fn=higher)
-    exported = [_export(exporter, trained, tmp_path, mae=mae) is not None for mae in (1, 0.5, 2)]
-    assert exported == [True, False, True]
 
 
 @pytest.mark.behaviour(415)

@@ -16,7 +16,6 @@ from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
-from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
 
 v1 = tf.compat.v1
 
@@ -42,23 +41,6 @@ def test_sliced_gathers_all_cores_however_training_is_fed(tmp_path):
     estimator.evaluate(linear_model.input_fn)
     rows = np.concatenate([x for (x,) in seen])
     np.testing.assert_array_equal(rows, linear_model.rows()[0])
-
-
-@pytest.mark.behaviour(204, 206)
-def test_the_loss_is_of_all_cores_and_rows_and_steps_may_be_left_out(tmp_path):
-    # Lifts: the original shows the first core's loss, and wants steps.
-    estimator = on_cores.linear(tmp_path, cores=4)
-    result = estimator.evaluate_result(linear_model.input_fn)
-    assert result.num_examples == linear_model.ROWS
-    assert result.metrics["loss"] == pytest.approx(linear_model.loss(linear_model.rows()), rel=1e-5)
-    batches = linear_model.batches(on_cores.BATCH)[:2]
-    whole, first_core = (
-        np.mean([linear_model.loss((x[rows], y[rows])) for x, y in batches])
-        for rows in (slice(None), slice(2))
-    )
-    shown = estimator.evaluate(linear_model.input_fn, steps=2)["loss"]
-    assert shown == pytest.approx(whole, rel=1e-5)
-    assert abs(shown - first_core) > 0.1
 
 
 class _Address(v1.train.SessionRunHook):
@@ -95,44 +77,6 @@ def test_generators_may_be_interleaved(tmp_path, use_tpu):
     )
     expected = linear_model.output(linear_model.rows()[0])
     np.testing.assert_allclose(pairs, np.stack([expected] * 2, axis=1), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.behaviour(237)
-def test_tensors_of_no_dataset_predict_forever_on_the_host(tmp_path):
-    features, _ = linear_model.rows(4)
-    rows = on_cores.linear(tmp_path, use_tpu=False).predict(
-        lambda params: {"x": tf.constant(features)}
-    )
-    outputs = [row["y"] for row in itertools.islice(rows, 40)]
-    rows.close()
-    np.testing.assert_allclose(
-        outputs, np.tile(linear_model.output(features), 10), rtol=1e-5, atol=1e-6
-    )
-
-
-@pytest.mark.parametrize(
-    ("use_tpu", "every", "calls"),
-    [
-        (True, 3, 3),
-        pytest.param(False, 3, 3, marks=pytest.mark.sweep),
-        pytest.param(True, 1, 3, marks=pytest.mark.sweep),
-    ],
-)
-@pytest.mark.behaviour(244, 245)
-def test_every_n_steps_is_of_training_on_cores_only(tmp_path, use_tpu, every, calls):
-    seen = []
-
-    def model_fn(features, labels, mode, params):
-        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
-        return spec._replace(host_call=(on_cores.recorder(seen, 0), [features["x"]]))
-
-    options = {"experimental_host_call_every_n_steps": every}
-    estimator = on_cores.make(tmp_path, model_fn, use_tpu=use_tpu, loop=6, tpu_options=options)
-    estimator.evaluate(linear_model.input_fn)
-    assert len(seen) == calls
-    seen.clear()
-    estimator.train(on_cores.train_input_fn, steps=6)
-    assert len(seen) == (6 // every if use_tpu else 6)
 
 
 STEPS = 10**9
@@ -294,29 +238,6 @@ def test_a_hook_fetches_what_is_there_without_the_cores(tmp_path):
     estimator = on_cores.make(tmp_path, model_fn, loop=1)
     estimator.train(on_cores.train_input_fn, steps=3, hooks=[Fetches(lambda: kept[-1])])
     assert len(seen) == 3
-
-
-def _exported_output(estimator, folder, features):
-    receiver_fn = build_raw_serving_input_receiver_fn({"x": tf.zeros([1, 3])})
-    path = estimator.export_saved_model(str(folder), receiver_fn).decode()
-    serve = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
-    return serve(x=tf.constant(features))["y"]
-
-
-@mostly_swept("use_tpu", [True, False], kept=[True])
-@mostly_swept("checkpoint", ["", "model.ckpt-3"], kept=["model.ckpt-3"])
-@pytest.mark.behaviour(288)
-def test_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path, checkpoint, use_tpu):
-    trained = on_cores.linear(tmp_path / "trained", use_tpu=use_tpu)
-    trained.train(on_cores.train_input_fn, steps=3)
-    features, _ = linear_model.rows(4)
-    _, weights, bias = on_cores.descended(3)
-    expected = linear_model.output(features, weights, bias)
-    start = str(tmp_path / "trained" / checkpoint)
-    fresh = on_cores.linear(tmp_path / "fresh", use_tpu=use_tpu, warm_start_from=start)
-    found = _exported_output(fresh, tmp_path / "exports", features)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    assert fresh.latest_checkpoint() is None
 
 
 @pytest.mark.behaviour(289)

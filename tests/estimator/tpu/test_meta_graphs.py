@@ -112,11 +112,7 @@ _V2 = {"tpu_options": {"per_host_input_for_training": on_cores.PER_HOST_V2}}
 
 
 @pytest.mark.behaviour(272)
-@mostly_swept(
-    "options",
-    [{}, _V2, {"saver": _OwnSaver}, {"every": 2}],
-    kept=[{}, {"every": 2}],
-)
+@mostly_swept("options", [{}, _V2, {"saver": _OwnSaver}, {"every": 2}], kept=[{}, {"every": 2}])
 def test_one_core_of_it_runs_on_its_rows(tmp_path, options):
     path = _trained(tmp_path, **options)
     _assert_trains(path, _first_rows(on_cores.BATCH // CORES))

@@ -11,7 +11,7 @@ from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
+from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.evaluating.data_slices import (
     Slice,
     slice_eval_metrics,
@@ -50,7 +50,7 @@ def _expected(count: int) -> dict[str, float]:
 @mostly_swept("number", [1, 2, 8], kept=[8])
 @mostly_swept("batch", [8, 16, 24], kept=[16])
 @mostly_swept("mode", [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2], kept=[on_cores.PER_HOST_V1])
-@pytest.mark.behaviour(198)
+@pytest.mark.behaviour(198, 204, 206)
 def test_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
     # Decision 6: lifts of B134, B135, B140, B204, B206.
     count = 50
@@ -153,29 +153,6 @@ def test_n_steps_are_one_session_call(tmp_path, number):
     assert result.num_examples == 16
     for name, value in _expected_of(*_first(16)).items():
         assert result.metrics[name] == pytest.approx(value, rel=1e-5)
-
-
-@pytest.mark.behaviour(198)
-def test_metric_fn_sees_the_global_batch_in_the_cores_order(tmp_path):
-    seen, shapes = [], []
-
-    def metric_fn(values):
-        shapes.append(values.shape.as_list())
-        return {"seen": (tf.constant(0.0), on_cores.recorder(seen, 0)(values))}
-
-    def model_fn(features, labels, mode, params):
-        loss = tf.reduce_mean(features["x"])
-        return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [features["x"]]))
-
-    def full(params):
-        dataset = linear_model.input_fn(params).unbatch()
-        return dataset.batch(params["batch_size"], drop_remainder=True)
-
-    on_cores.make(tmp_path, model_fn, cores=4).evaluate(full)
-    np.testing.assert_array_equal([values for (values,) in seen], _first(16)[0].reshape(2, 8, 3))
-    on_cores.make(tmp_path, model_fn, cores=4).evaluate(_rows())
-    assert shapes == [[8, 3], [None, 3]]
-    assert [len(values) for (values,) in seen[2:]] == [8, 8, 4]
 
 
 def _full_rows(count):
@@ -337,36 +314,12 @@ def test_metric_fn_by_position_by_keyword_and_nested(tmp_path, form):
     assert metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
 
 
-@pytest.mark.behaviour(211)
-def test_a_nested_metric_comes_back_nested(tmp_path):
-    def metric_fn(labels):
-        value, update = v1.metrics.mean(labels)
-        return {"pair": ((value, (value * 2,)), update)}
-
-    def model_fn(features, labels, mode, params):
-        loss = tf.reduce_mean(labels)
-        return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels]))
-
-    mean = np.mean(linear_model.rows()[1])
-    value, (doubled,) = on_cores.make(tmp_path, model_fn).evaluate(_rows())["pair"]
-    assert (value, doubled) == pytest.approx((mean, 2 * mean), rel=1e-5)
-
-
 def _evaluates(folder, *, eval_metrics=None, spec=tpu.TPUEstimatorSpec, **options):
     def model_fn(features, labels, mode, params):
         fields = {} if eval_metrics is None else {"eval_metrics": eval_metrics(labels)}
         return spec(mode, loss=tf.reduce_mean(labels), **fields)
 
     return on_cores.make(folder, model_fn, **options).evaluate(_rows())
-
-
-@pytest.mark.behaviour(199)
-def test_a_scalar_in_eval_metrics_is_refused(tmp_path):
-    def scalar(labels):
-        return (lambda value: {"m": v1.metrics.mean(value)}), [tf.reduce_mean(labels)]
-
-    with pytest.raises(RuntimeError, match="should preserve batch size dimension"):
-        _evaluates(tmp_path, eval_metrics=scalar)
 
 
 @pytest.mark.behaviour(200, 77)
@@ -378,45 +331,6 @@ def test_broadcast_takes_the_first_cores_tensors_scalars_too(tmp_path):
         tmp_path, eval_metrics=scalar, cores=4, eval_batch_size=10, fed=on_cores.BROADCAST
     )
     assert metrics["m"] == pytest.approx(np.sum(linear_model.rows()[1]) / 2, rel=1e-5)
-
-
-@pytest.mark.behaviour(197)
-def test_keys_that_metric_fn_does_not_take_are_a_type_error(tmp_path):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
-        _evaluates(tmp_path, eval_metrics=lambda labels: ((lambda values: {}), {"other": labels}))
-
-
-@pytest.mark.behaviour(202)
-def test_without_eval_metrics_there_are_loss_and_global_step(tmp_path):
-    assert set(_evaluates(tmp_path)) == {"loss", "global_step"}
-
-
-@pytest.mark.parametrize("name", ["loss", "global_step"])
-@pytest.mark.behaviour(210)
-def test_reserved_metric_names(tmp_path, name):
-    def eval_metrics(labels):
-        return (lambda values: {name: v1.metrics.mean(values)}), [labels]
-
-    with pytest.raises(
-        ValueError, match=f"Metric with name .{name}. is not allowed, because Estimator"
-    ):
-        _evaluates(tmp_path, eval_metrics=eval_metrics)
-
-
-@mostly_swept(
-    ("spec", "got"),
-    [
-        (EstimatorSpec, ".*EstimatorSpec'>"),
-        (lambda mode, **fields: fields, "<class 'dict'>"),
-        (lambda mode, **fields: None, "<class 'NoneType'>"),
-    ],
-    kept=[(EstimatorSpec, ".*EstimatorSpec'>")],
-)
-@pytest.mark.behaviour(153)
-def test_evaluation_needs_a_tpu_estimator_spec(tmp_path, spec, got):
-    says = r"^estimator_spec used by TPU evaluation must have type`TPUEstimatorSpec`\. Got "
-    with pytest.raises(RuntimeError, match=says + got):
-        _evaluates(tmp_path, spec=spec)
 
 
 @pytest.mark.behaviour(155, 217, 90, 146)

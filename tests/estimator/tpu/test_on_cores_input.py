@@ -64,7 +64,7 @@ QUICK = [("PER_SHARD_V1", 4), ("PER_HOST_V1", 4), ("PER_HOST_V2", 16), ("BROADCA
         for case in TRAIN_CASES
     ],
 )
-@pytest.mark.behaviour(73, 75, 76, 77, 100, 128, 129, 131)
+@pytest.mark.behaviour(73, 75, 76, 77, 91, 100, 128, 129, 131)
 def test_training_input(tmp_path, mode, number, given, calls, model, replicas):
     seen, hosts, rows = [], [], []
 
@@ -250,23 +250,6 @@ def test_each_call_of_a_per_core_input_fn_keeps_its_own_context(tmp_path):
     assert [p["context"].current_input_fn_deployment()[1] for p in kept] == [0, 1, 2, 3]
 
 
-@pytest.mark.behaviour(112, 113, 147)
-def test_arguments_are_copies(tmp_path):
-    def input_fn(params, mode, config, input_context=None):
-        assert (mode, config.model_dir) == ("train", str(tmp_path))
-        params["layers"].append(9)
-        return on_cores.train_input_fn(params)
-
-    def model_fn(features, labels, mode, params, config):
-        assert params["layers"] == [4]
-        params["layers"].append(9)
-        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
-
-    estimator = on_cores.make(tmp_path, model_fn, params={"layers": [4]})
-    estimator.train(input_fn, steps=1)
-    assert estimator.params == {"layers": [4]}
-
-
 @pytest.mark.behaviour(120)
 @row(
     "estimator",
@@ -287,15 +270,6 @@ def test_per_host_v2_needs_a_dataset(tmp_path, mode):
         TypeError, match=r"^`input_fn` must return a `Dataset` for the PER_HOST_V2 input"
     ):
         on_cores.run(estimator, mode, lambda params: tensors)
-
-
-@mostly_swept("mode", [on_cores.PER_HOST_V1, on_cores.BROADCAST], kept=[on_cores.BROADCAST])
-@pytest.mark.behaviour(123)
-def test_tensors_train(tmp_path, mode):
-    features, labels = linear_model.batches(on_cores.BATCH)[0]
-    estimator = on_cores.linear(tmp_path, fed=mode)
-    estimator.train(lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=1)
-    on_cores.assert_descended(estimator, 1)
 
 
 Pair = collections.namedtuple("Pair", ["left", "right"])
@@ -464,23 +438,6 @@ def test_queue_runners_are_a_warning(tmp_path, caplog):
     )
     result = on_cores.linear(tmp_path, params={"epochs": 1}).evaluate_result(input_fn)
     assert (result.global_step, result.num_examples) == (3, 16)
-
-
-@mostly_swept("mode", on_cores.MODES, kept=["infer"])
-@pytest.mark.behaviour(143, 149)
-def test_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
-    calls = []
-
-    def model_fn(features, labels, mode, params):
-        calls.append(mode)
-        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
-
-    estimator = on_cores.make(tmp_path, model_fn, cores=4)
-    first = on_cores.run(estimator, mode)
-    assert calls == [mode]
-    if mode == "infer":
-        assert [row["y"] for row in on_cores.run(estimator, mode)] == [row["y"] for row in first]
-        assert calls == [mode] * 2
 
 
 def test_without_num_shards_there_are_eight_emulated_cores(tmp_path, monkeypatch):

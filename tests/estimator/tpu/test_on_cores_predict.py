@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.estimator import linear_model
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
+from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 
@@ -36,8 +36,8 @@ def _outputs(features):
 
 @mostly_swept("number", [1, 2, 8, 16], kept=[8])
 @mostly_swept("mode", [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2], kept=[on_cores.PER_HOST_V2])
-@mostly_swept("count", [0, 1, 15, 16, 37], kept=[37])
-@pytest.mark.behaviour(222, 223)
+@mostly_swept("count", [0, 1, 15, 16, 37], kept=[16, 37])
+@pytest.mark.behaviour(141, 222, 223)
 def test_one_result_for_each_row_in_order(tmp_path, number, mode, count):
     estimator = _predicts(tmp_path, _outputs, cores=number, predict_batch_size=16, fed=mode)
     rows = [row["y"] for row in estimator.predict(_rows(count))]
@@ -104,73 +104,6 @@ def test_sliced_predicts_too(tmp_path):
     assert len(list(estimator.predict(_rows(13)))) == 13
 
 
-@pytest.mark.behaviour(227)
-def test_whole_batches_the_last_one_cut_to_its_rows(tmp_path):
-    estimator = _predicts(tmp_path, _outputs, cores=4)
-    batches = list(estimator.predict(_rows(20), yield_single_examples=False))
-    assert [len(batch["y"]) for batch in batches] == [8, 8, 4]
-
-
-@pytest.mark.behaviour(228)
-def test_rows_of_different_lengths_are_refused(tmp_path):
-    estimator = _predicts(
-        tmp_path, lambda f: {"y": f["x"], "z": tf.concat([f["x"], f["x"]], axis=0)}
-    )
-    with pytest.raises(
-        ValueError,
-        match=r"^Batch length of predictions should be same. z has .*'y': 8, 'z': 16",
-    ):
-        next(estimator.predict(_rows()))
-    batches = list(estimator.predict(_rows(12), yield_single_examples=False))
-    assert [len(batch["y"]) for batch in batches] == [8, 4]
-    assert [len(batch["z"]) for batch in batches] == [16, 4]
-
-
-@pytest.mark.behaviour(229)
-def test_predict_keys(tmp_path):
-    estimator = _predicts(tmp_path, lambda f: {"a": f["x"] + 1, "b": f["x"] + 2})
-    assert set(next(estimator.predict(_rows(), predict_keys=["b"]))) == {"b"}
-    with pytest.raises(ValueError, match="Expected to run at least one output"):
-        next(estimator.predict(_rows(), predict_keys=["c"]))
-
-
-@pytest.mark.behaviour(231)
-def test_predictions_must_be_a_dict(tmp_path):
-    with pytest.raises(TypeError, match="predictions must be dict of Tensors"):
-        next(_predicts(tmp_path, lambda f: f["x"] * 2).predict(_rows()))
-
-
-@pytest.mark.behaviour(232)
-def test_a_prediction_needs_a_static_batch(tmp_path):
-    estimator = _predicts(tmp_path, lambda f: {"y": tf.boolean_mask(f["x"], f["x"][:, 0] > 0)})
-    with pytest.raises(ValueError, match=r"key \(y\) .* has dynamic shape"):
-        next(estimator.predict(_rows()))
-
-
-@pytest.mark.behaviour(233)
-def test_predictions_of_a_gibibyte_are_refused(tmp_path):
-    estimator = _predicts(tmp_path, lambda f: {"y": tf.zeros([4, 1 << 26])})
-    with pytest.raises(ValueError, match=r"too large for a transfer from TPU .*\(4, 67108864\)"):
-        next(estimator.predict(_rows()))
-
-
-@pytest.mark.behaviour(154)
-def test_prediction_needs_a_tpu_estimator_spec(tmp_path):
-    with pytest.raises(
-        RuntimeError,
-        match=r"^estimator_spec used by TPU prediction must have type`TPUEstimatorSpec`. Got",
-    ):
-        next(_predicts(tmp_path, _outputs, spec=EstimatorSpec).predict(_rows()))
-
-
-@pytest.mark.behaviour(142)
-def test_a_batch_larger_than_the_predict_batch_size_is_refused(tmp_path):
-    for drop in (False, True):
-        input_fn = lambda params: _rows()({"batch_size": 12}).unbatch().batch(12, drop)  # noqa: E731, B023
-        with pytest.raises(tf.errors.InvalidArgumentError, match="should not be greater than"):
-            next(_predicts(tmp_path, _outputs).predict(input_fn))
-
-
 def test_a_batch_smaller_than_the_predict_batch_size_is_padded(tmp_path):
     def input_fn(params):
         return _rows(15)({"batch_size": 5}).unbatch().batch(5, drop_remainder=True)
@@ -215,14 +148,6 @@ def test_variables_that_are_nan_do_not_predict(tmp_path):
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for weight is NaN"):
         next(_predicts(tmp_path, predictions).predict(_rows()))
-
-
-@pytest.mark.behaviour(220)
-def test_nothing_runs_before_the_first_row(tmp_path):
-    estimator = _predicts(tmp_path, _outputs, predict_batch_size=None)
-    rows = estimator.predict(lambda params: pytest.fail("called"))
-    with pytest.raises(ValueError, match=r"predict_batch_size .* cannot be `None`"):
-        next(rows)
 
 
 @pytest.mark.behaviour(234, 258)

@@ -73,17 +73,6 @@ def test_loops_end_at_the_exact_step(tmp_path, before, options, seen):
     assert estimator.get_variable_value("global_step") == seen[-1]
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(261)
-def test_a_models_own_saver_hook_saves_at_loop_ends_too(tmp_path):
-    own = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=5)
-    estimator = on_cores.linear(
-        tmp_path, loop=4, save_checkpoints_steps=1, fields={"training_hooks": [own]}
-    )
-    estimator.train(on_cores.train_input_fn, steps=12)
-    assert on_cores.checkpoint_steps(tmp_path) == [0, 8, 12]
-
-
 @pytest.mark.behaviour(169)
 def test_a_loop_given_as_time_starts_with_one_step(tmp_path):
     hook = on_cores.Steps()
@@ -253,14 +242,6 @@ def test_variables_without_a_gradient_stay_and_slots_keep_their_names(tmp_path):
     assert "linear/weights/Momentum" in estimator.get_variable_names()
 
 
-@pytest.mark.behaviour(191)
-def test_training_without_a_sum_over_the_cores_is_refused(tmp_path):
-    plain = _model_with(lambda: v1.train.GradientDescentOptimizer(0.1))
-    with pytest.raises(ValueError, match="CrossShardOptimizer must be used for model training"):
-        on_cores.make(tmp_path / "2", plain).train(on_cores.train_input_fn, steps=1)
-    on_cores.make(tmp_path / "1", plain, cores=1).train(on_cores.train_input_fn, steps=1)
-
-
 @pytest.mark.behaviour(192)
 def test_any_sum_over_the_cores_will_do(tmp_path):
     def loss(outputs, labels):
@@ -320,19 +301,6 @@ def test_an_estimator_spec_trains_without_its_scaffold(tmp_path, caplog):
         estimator.train(on_cores.train_input_fn, steps=2)
     assert any("EstimatorSpec.Scaffold is ignored" in line for line in logged)
     on_cores.assert_descended(estimator, 2)
-
-
-@pytest.mark.behaviour(151)
-def test_training_chief_hooks_are_refused(tmp_path):
-    def model_fn(features, labels, mode, params):
-        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
-        hooks = [v1.train.SessionRunHook()]
-        return EstimatorSpec(
-            mode, loss=spec.loss, train_op=spec.train_op, training_chief_hooks=hooks
-        )
-
-    with pytest.raises(ValueError, match=r"training_chief_hooks .* pass via training_hooks"):
-        on_cores.make(tmp_path, model_fn).train(on_cores.train_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(391, 392)
@@ -414,33 +382,6 @@ def test_a_model_that_summarizes_is_evaluated_and_predicts_on_cores_without_a_wo
         estimator.evaluate(linear_model.input_fn)
         assert len(list(estimator.predict(linear_model.input_fn))) == linear_model.ROWS
     assert not any("ummaries of model_fn" in line for line in logged)
-
-
-@pytest.mark.behaviour(262, 264)
-def test_hooks_begin_once_and_end_with_a_live_session(tmp_path):
-    log = []
-
-    class Hook(on_cores.Steps):
-        def __init__(self, name):
-            super().__init__()
-            self.name = name
-
-        def begin(self):
-            super().begin()
-            log.append(("begin", self.name))
-
-        def after_run(self, run_context, run_values):
-            super().after_run(run_context, run_values)
-            log.append((self.seen[-1], self.name))
-
-        def end(self, session):
-            log.append(("end", self.name, int(session.run(self._step))))
-
-    estimator = on_cores.linear(tmp_path, loop=2, fields={"training_hooks": [Hook("spec")]})
-    estimator.train(on_cores.train_input_fn, steps=3, hooks=[Hook("call")])
-    names = ("call", "spec")
-    expected = [(what, name) for what in ("begin", 2, 3) for name in names]
-    assert log == [*expected, ("end", "call", 3), ("end", "spec", 3)]
 
 
 @pytest.mark.behaviour(256, 274)

@@ -74,12 +74,6 @@ def test_an_evaluator_keeps_its_own_master(monkeypatch):
     assert RunConfig(master="m").evaluation_master == ""
 
 
-@pytest.mark.behaviour(52)
-def test_master_and_cluster_exclude_each_other():
-    with pytest.raises(ValueError, match="Both master and cluster are set: 'm'"):
-        RunConfig(master="m", cluster=_Resolver())
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -121,14 +115,6 @@ def test_a_cluster_is_merged_into_the_session_config():
     assert (job.name, dict(job.tasks)) == ("worker", {0: "w0:8470", 1: "w1:8470"})
 
 
-@pytest.mark.behaviour(53)
-def test_a_cluster_beside_a_cluster_def_is_refused():
-    session_config = v1.ConfigProto()
-    session_config.cluster_def.job.add(name="other")
-    with pytest.raises(ValueError, match="cannot provide a ClusterResolver and"):
-        RunConfig(cluster=_Resolver(), session_config=session_config)
-
-
 @pytest.mark.behaviour(54, 69)
 def test_no_session_config_is_invented(monkeypatch):
     _tf_config(monkeypatch, cluster=CLUSTER, task={"type": "worker", "index": 0})
@@ -152,12 +138,6 @@ def test_it_shows_the_tpu_config_and_the_master_where_they_are_given():
     shown = repr(RunConfig(model_dir="b", tpu_config=tpu_config, master="emulated"))
     assert shown == f"RunConfig(model_dir='b', tpu_config={tpu_config!r}, master='emulated')"
     assert "evaluation_master='e'" in repr(RunConfig(evaluation_master="e"))
-
-
-@pytest.mark.behaviour(56)
-def test_the_master_cannot_be_replaced():
-    with pytest.raises(ValueError, match="Replacing master is not supported"):
-        RunConfig().replace(master="m")
 
 
 TENSORFLOWS = tf.distribute.cluster_resolver.TPUClusterResolver

@@ -68,8 +68,7 @@ def test_iterations_per_loop(given, meaning):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [0, -1, 1.5, 2.0, "0", "-5", "05", "1.5", "0s", "5d", "s", "", "5 s", "5|", None, True],
+    "given", [0, -1, 1.5, 2.0, "0", "-5", "05", "1.5", "0s", "5d", "s", "", "5 s", "5|", None, True]
 )
 @pytest.mark.behaviour(34, 36)
 @row(
@@ -230,27 +229,6 @@ _OF_ANOTHER_TYPE = {
 def test_arguments_of_another_type_are_named(given, error, refused):
     with refused(error):
         TPUConfig(**given)
-
-
-@pytest.mark.parametrize(
-    ("dims", "pipeline", "cores", "says"),
-    [
-        ([], _V2, 2, r"one or two elements.*got \[\]"),
-        ([[2], [1], [1]], _V2, 2, r"one or two elements.*got \[\[2\], "),
-        ([[2]], InputPipelineConfig.PER_HOST_V1, 2, "only supported in PER_HOST_V2"),
-        ([[2]], True, 2, "only supported in PER_HOST_V2"),
-        ([[2]], _V2, None, "requires setting num_cores_per_replica"),
-    ],
-    ids=["b39_none", "b39_three", "b40_v1", "b40_true", "b41"],
-)
-@pytest.mark.behaviour(39, 40, 41)
-def test_partition_dims_are_checked(dims, pipeline, cores, says):
-    with pytest.raises(ValueError, match=says):
-        TPUConfig(
-            input_partition_dims=dims,
-            per_host_input_for_training=pipeline,
-            num_cores_per_replica=cores,
-        )
 
 
 def test_partition_dims_that_hold():

@@ -228,7 +228,7 @@ def test_eval_on_tpu_without_use_tpu_is_only_a_warning(caplog):
     itertools.product(MODES, [1, 2, 3, 4]),
     kept=[("train", 3), ("eval", 2), ("predict", 1)],
 )
-@pytest.mark.behaviour(70, 72)
+@pytest.mark.behaviour(70, 72, 115)
 def test_the_batch_size_is_that_of_the_mode_whatever_the_shards(tmp_path, mode, pipeline):
     seen = []
 
@@ -282,24 +282,6 @@ def test_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode, refused):
         _run(estimator, mode)
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(168)
-def test_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
-    class Steps(v1.train.SessionRunHook):
-        def begin(self):
-            self.seen = []
-            self._step = v1.train.get_global_step()
-
-        def after_run(self, run_context, run_values):
-            self.seen.append(int(run_context.session.run(self._step)))
-
-    hook = Steps()
-    config = _config(iterations_per_loop=4).replace(model_dir=str(tmp_path))
-    estimator = _linear(tmp_path, config=config)
-    estimator.train(linear_model.endless_input_fn, steps=3, hooks=[hook])
-    assert hook.seen == [1, 2, 3]
-
-
 @mostly_swept("mode", MODES, kept=["eval"])
 @pytest.mark.behaviour(241, 252)
 def test_a_host_call_runs_in_every_mode(tmp_path, mode):
@@ -315,21 +297,6 @@ def test_a_host_call_runs_in_every_mode(tmp_path, mode):
     _run(_make(model_fn, folder=tmp_path, **BATCHES), mode)
     assert seen
     assert set(seen) == {2.0}
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(265)
-def test_scaffold_fn_is_called_once_a_call(tmp_path):
-    calls = []
-
-    def scaffold_fn():
-        calls.append(v1.get_default_graph())
-        return v1.train.Scaffold()
-
-    estimator = _linear(tmp_path, fields={"scaffold_fn": scaffold_fn})
-    for mode in MODES:
-        _run(estimator, mode)
-    assert len(calls) == len(set(map(id, calls))) == 3
 
 
 @mostly_swept(
@@ -380,43 +347,6 @@ def test_throughput_without_a_batch_size_reports_steps_only(tmp_path):
     input_fn = lambda params: linear_model.input_fn({"batch_size": 4})  # noqa: E731
     estimator.train(input_fn, steps=4)
     assert set(read_values(tmp_path)) == {"global_step/sec", "loss"}
-
-
-@mostly_swept("function", ["input", "model", "metric", "scaffold"], kept=["metric"])
-@pytest.mark.behaviour(380, 385)
-def test_errors_keep_their_type_and_the_next_call_works(tmp_path, function):
-    failing = {function}
-
-    def may_fail(name):
-        if name in failing:
-            raise ZeroDivisionError(name)
-
-    def input_fn(params):
-        may_fail("input")
-        return linear_model.input_fn(params)
-
-    def metric_fn(outputs):
-        may_fail("metric")
-        return {"m": v1.metrics.mean(outputs)}
-
-    def scaffold_fn():
-        may_fail("scaffold")
-
-    def model_fn(features, labels, mode, params):
-        may_fail("model")
-        outputs = linear_model.outputs_of(features)
-        return tpu.TPUEstimatorSpec(
-            mode,
-            loss=tf.reduce_mean(outputs),
-            eval_metrics=(metric_fn, [outputs]),
-            scaffold_fn=scaffold_fn,
-        )
-
-    estimator = _make(model_fn, folder=tmp_path, **BATCHES)
-    with pytest.raises(ZeroDivisionError, match=function):
-        estimator.evaluate(input_fn)
-    failing.clear()
-    assert "m" in estimator.evaluate(input_fn)
 
 
 CLUSTER = {"chief": ["localhost:1"], "ps": ["localhost:2"]}

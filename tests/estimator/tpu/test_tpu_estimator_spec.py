@@ -130,23 +130,6 @@ def test_hooks_must_be_session_run_hooks(field, refused):
         _spec(**{field: [3]})
 
 
-@pytest.mark.parametrize(
-    ("mode", "fields", "error", "says"),
-    [
-        ("train", {"train_op": None}, ValueError, "Missing train_op"),
-        ("eval", {"loss": 1.0}, TypeError, "loss must be Tensor"),
-        ("eval", {"loss": tf.zeros}, TypeError, "loss must be Tensor"),
-        ("infer", {"predictions": {"a": 1.0}}, TypeError, r"^predictions\[a\] must be Tensor"),
-        ("train", {"predictions": 1.0}, TypeError, "^predictions must be Tensor"),
-        ("infer", {"export_outputs": {"a": 3}}, TypeError, "must be ExportOutput objects"),
-    ],
-)
-@pytest.mark.behaviour(*range(292, 296))
-def test_the_fields_are_checked_when_the_spec_is_made(mode, fields, error, says):
-    with pytest.raises(error, match=says):
-        _spec(mode, **fields)
-
-
 @pytest.mark.behaviour(*range(292, 308))
 def test_the_fields_are_made_what_they_must_be():
     spec = _spec("infer", loss=tf.constant([1.0]), predictions={"p": tf.constant([1.0])})

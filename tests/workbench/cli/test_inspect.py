@@ -388,12 +388,7 @@ def test_a_type_of_a_newer_tensorflow_is_shown_by_its_number(small, tmp_path):
     [
         case("inspect", f"a path {given}", "Error: ", *says, values=make)
         for given, make, *says in (
-            (
-                "where there is nothing",
-                lambda path: None,
-                "The folder ",
-                ": give the folder",
-            ),
+            ("where there is nothing", lambda path: None, "The folder ", ": give the folder"),
             (
                 "of an empty folder",
                 pathlib.Path.mkdir,

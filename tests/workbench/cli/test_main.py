@@ -26,14 +26,7 @@ _HEAVY = ("keras", "ml_metadata", "numpy", "pydantic", "tensorflow", "tfx")
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "--help",
-        "compile --help",
-        "inspect --help",
-        "predict --help",
-        "preflight --help",
-        "doctor",
-    ],
+    ["--help", "compile --help", "inspect --help", "predict --help", "preflight --help", "doctor"],
 )
 def test_what_opens_no_model_imports_nothing_heavy(tmp_path, words):
     (tmp_path / "old.py").write_text("import tensorflow as tf\ntf.contrib.nccl\n", encoding="utf-8")
@@ -100,10 +93,7 @@ def test_a_path_without_a_folder_is_named(name):
 def test_a_file_in_place_of_a_folder_is_named(tmp_path):
     file = tmp_path / "file"
     file.touch()
-    assert _refused(str(file)) == (
-        1,
-        f"Error: '{file}' is a file: give the folder of a training.",
-    )
+    assert _refused(str(file)) == (1, f"Error: '{file}' is a file: give the folder of a training.")
 
 
 def test_a_folder_without_a_training_is_refused_and_nothing_is_written(tmp_path):

@@ -94,10 +94,7 @@ def _refused(path, label="label"):
 
 @pytest.mark.parametrize(
     ("header", "rows", "said"),
-    [
-        ("a,label", [], "has 0 rows"),
-        ("label", ["1"] * 20, "no column other than the label"),
-    ],
+    [("a,label", [], "has 0 rows"), ("label", ["1"] * 20, "no column other than the label")],
 )
 def test_a_csv_that_is_no_table_is_refused(tmp_path, header, rows, said):
     assert said in _refused(_write(tmp_path / "t.csv", header, rows))

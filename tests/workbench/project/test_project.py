@@ -135,6 +135,7 @@ def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_project_is_run_listed_shown_and_cleaned_from_its_folder(project: Path) -> None:
     ended = run("run", "--set", "model.text=it", cwd=project)

@@ -285,11 +285,7 @@ def test_a_path_of_no_checkpoint_is_named_with_those_that_are(tmp_path, path, er
         open_checkpoint(os.path.join(tmp_path, path).rstrip("/"))
 
 
-@row(
-    "checkpoints",
-    "a number instead of a checkpoint",
-    "a string such as 'model.ckpt-100', not 3",
-)
+@row("checkpoints", "a number instead of a checkpoint", "a string such as 'model.ckpt-100', not 3")
 def test_a_path_is_a_text(refused):
     with refused(TypeError):
         open_checkpoint(3)
@@ -326,10 +322,7 @@ def _move(folder: str) -> None:
 def test_a_file_that_another_process_has_removed_is_named(
     tmp_path: Path, write: Callable[[str], None], refused
 ) -> None:
-    with (
-        refused(tf.errors.FailedPreconditionError),
-        write_errors_explained(os.fspath(tmp_path)),
-    ):
+    with refused(tf.errors.FailedPreconditionError), write_errors_explained(os.fspath(tmp_path)):
         write(os.fspath(tmp_path))
 
 

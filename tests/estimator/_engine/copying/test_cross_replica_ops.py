@@ -145,8 +145,7 @@ GRADIENTS: list[tuple[Model, Callable[[int], np.ndarray]]] = [
 
 
 @pytest.mark.parametrize(
-    "where",
-    [lambda model, x: model(x), _in_a_condition, _in_a_loop, _in_a_function, _nested],
+    "where", [lambda model, x: model(x), _in_a_condition, _in_a_loop, _in_a_function, _nested]
 )
 def test_gradients_go_back_to_the_cores_that_the_values_came_from(where):
     def gradients(x: tf.Tensor) -> tf.Tensor:

@@ -52,17 +52,6 @@ def test_a_v1_optimizer_takes_the_sum_of_a_loss_that_is_a_sum(tmp_path):
     np.testing.assert_allclose(trained.get_variable_value("linear/bias"), bias, rtol=1e-5)
 
 
-@pytest.mark.sweep
-def test_a_keras_optimizer_takes_the_sum(tmp_path):
-    def loss_fn(outputs, labels):
-        # As TensorFlow's guide of strategies has it: over the rows of all replicas.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        rows = runs.SHARE * replicas
-        return tf.reduce_sum(tf.square(outputs - labels)) / rows
-
-    on_cores.assert_descended(_trained(tmp_path, runs.model_fn_for(_keras_step, loss_fn)), 3)
-
-
 class Bounded(tf_keras.optimizers.Optimizer):
     """Takes a step that shows whether gradients were summed before: it is not linear in them."""
 

@@ -8,17 +8,14 @@ import tensorflow as tf
 
 from tests.estimator._engine import fake_tpu
 from tests.estimator._engine.templates import make_template
-from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.host import place_on_host
-from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed
 from tfx_tpu_trainer.estimator.places.strategy.plan import (
     StrategyPlacement,
-    place_evaluation_under_strategy,
     place_prediction_under_strategy,
     place_training_under_strategy,
 )
@@ -200,68 +197,6 @@ def test_replicas_train_to_the_numbers_of_one_device(model, replicas):
     assert_close(actual, expected)
 
 
-def test_several_steps_in_one_session_call_end_at_the_same_numbers():
-    losses, expected = train_on_one_device()
-    with training(2, iterations=STEPS) as placement:
-        variables = {v.op.name: v for v in v1.global_variables()}
-        with open_session(placement) as session:
-            loss = session.run(placement.template.loss)
-            actual = session.run(variables)
-    np.testing.assert_allclose(loss, losses[-1], rtol=2e-6)
-    assert_close(actual, expected)
-
-
-def test_a_checkpoint_has_the_names_of_a_run_on_the_host_and_is_restored_by_one(tmp_path):
-    _, expected = train_on_one_device(**MODELS["adam"])
-    with training(2, **MODELS["adam"]) as placement:
-        saver = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2)
-        with open_session(placement, [saver], checkpoint_dir=str(tmp_path)) as session:
-            session.run(placement.template.loss)
-            session.run(placement.template.loss)
-    path = tf.train.latest_checkpoint(str(tmp_path))
-    assert path.endswith("model.ckpt-2")
-    assert {name for name, _ in tf.train.list_variables(path)} == set(expected)
-
-    with training(4, **MODELS["adam"]) as placement:  # goes on, with other replicas
-        variables = {v.op.name: v for v in v1.global_variables()}
-        with open_session(placement, checkpoint_dir=str(tmp_path)) as session:
-            assert session.run(variables["global_step"]) == 2
-            session.run(placement.template.loss)
-
-    with fresh_graph():
-        iterator = v1.data.make_one_shot_iterator(dataset(GLOBAL_BATCH).skip(2))
-        template = trace(*iterator.get_next(), shards=1, **MODELS["adam"])
-        template, _ = place_on_host(template)
-        variables = {v.op.name: v for v in v1.global_variables()}
-        with v1.Session(config=placed_by_need(None)) as session:
-            v1.train.Saver().restore(session, path)
-            session.run(template.train_op)
-            assert_close(session.run(variables), expected)
-
-
-def test_hooks_that_need_steps_and_values_run():
-    seen = []
-
-    class Watcher(v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            return v1.train.SessionRunArgs([placement.template.loss, kernel])
-
-        def after_run(self, run_context, run_values):
-            step = run_context.session.run(v1.train.get_global_step())
-            seen.append((step, *run_values.results))
-
-    losses, expected = train_on_one_device()
-    with training(2) as placement:
-        kernel = next(v for v in v1.global_variables() if v.op.name == "out")
-        stop = v1.train.StopAtStepHook(last_step=STEPS)
-        with open_session(placement, [Watcher(), stop]) as session:
-            while not session.should_stop():
-                session.run(placement.template.train_op)
-    assert [step for step, _, _ in seen] == [1, 2, 3]
-    np.testing.assert_allclose([loss for _, loss, _ in seen], losses, rtol=2e-6)
-    np.testing.assert_allclose(seen[-1][2], expected["out"], rtol=2e-6)
-
-
 def test_a_hook_that_looks_into_a_step_is_refused_by_name():
     class Peeper(v1.train.SessionRunHook):
         def before_run(self, run_context):
@@ -274,21 +209,6 @@ def test_a_hook_that_looks_into_a_step_is_refused_by_name():
             open_session(placement, [Peeper()]) as session,
         ):
             session.run(placement.template.loss)
-
-
-def test_training_ends_with_the_input():
-    feed = StrategyFeed(
-        strategy_of(2), lambda context: dataset(GLOBAL_BATCH // 2).take(5), repeated=True
-    )
-    with fresh_graph():
-        template = trace(*feed.make_placeholders(), shards=2)
-        placement = place_training_under_strategy(template, feed)
-        last = v1.train.FinalOpsHook(v1.train.get_global_step().read_value())
-        losses = []
-        with open_session(placement, [last]) as session:
-            while not session.should_stop():
-                losses.append(session.run(placement.template.loss))
-    assert len(losses) == last.final_ops_values == 2
 
 
 @pytest.mark.behaviour(241)
@@ -320,87 +240,6 @@ def test_the_host_call_runs_once_for_each_step():
             number, steps, rows = session.run(calls)
     assert (number, rows) == (2, 2 * GLOBAL_BATCH)
     assert steps == 0 + 2
-
-
-def test_a_summary_of_the_v1_api_in_host_call_is_refused():
-    feed = StrategyFeed(strategy_of(2), lambda context: dataset(GLOBAL_BATCH // 2), repeated=True)
-    with fresh_graph():
-        template = trace(*feed.make_placeholders(), shards=2)
-        host_call = HostFunction("host_call", lambda t: v1.summary.histogram("t", t), [tf.ones(1)])
-        template = make_template(
-            "train", loss=template.loss, train_op=template.train_op, host_call=host_call
-        )
-        with pytest.raises(ValueError, match=r"host_call creates a summary of the v1 API \(t\)"):
-            place_training_under_strategy(template, feed)
-
-
-def _accuracy(labels, predicted):
-    return {
-        "accuracy": v1.metrics.accuracy(labels, predicted),
-        "mean_label": v1.metrics.mean(labels),
-    }
-
-
-@mostly_swept("replicas", [1, 2, 4], kept=[2])
-def test_evaluation_counts_every_row_once(replicas):
-    batch = 6  # 64 rows: ten batches and one of four rows
-    feed = StrategyFeed(
-        strategy_of(replicas), lambda context: dataset(batch, repeat=False), repeated=False
-    )
-    with fresh_graph():
-        features, labels = feed.make_placeholders()
-        logits = plain_logits(features)
-        per_row = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        predicted = tf.argmax(logits, axis=1)
-        template = make_template(
-            "eval",
-            features=features,
-            labels=labels,
-            loss=tf.reduce_mean(per_row),
-            eval_metrics=HostFunction("eval_metrics", _accuracy, [labels, predicted]),
-            eval_metric_ops={"own": v1.metrics.accuracy(labels, predicted)},
-        )
-        placement = place_evaluation_under_strategy(template, feed)
-        plan = plan_evaluation_on_host(placement.template, steps=None)
-        final = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
-        weights = {name: v1.global_variables(name)[0] for name in ("embedding", "out")}
-        with open_session(placement, [final, plan.stop_hook]) as session:
-            values = session.run(weights)
-            while not session.should_stop():
-                session.run(plan.update_op)
-    metrics, sums = final.final_ops_values
-    hidden = np.concatenate([DATA["x"], values["embedding"][DATA["word"]]], axis=1)
-    logits = hidden @ values["out"]
-    expected = np.mean(np.argmax(logits, axis=1) == LABELS)
-    log_sums = np.log(np.exp(logits).sum(axis=1))
-    expected_loss = np.mean(log_sums - logits[np.arange(ROWS), LABELS])
-    assert sums["rows"] == ROWS
-    np.testing.assert_allclose(sums["loss_times_rows"] / ROWS, expected_loss, rtol=1e-5)
-    np.testing.assert_allclose(metrics["accuracy"], expected, rtol=1e-6)
-    np.testing.assert_allclose(metrics["own"], expected, rtol=1e-6)
-    np.testing.assert_allclose(metrics["mean_label"], LABELS.mean(), rtol=1e-6)
-
-
-@mostly_swept("replicas", [1, 2, 4], kept=[4])
-def test_prediction_gives_one_result_a_row_in_order(replicas):
-    feed = StrategyFeed(
-        strategy_of(replicas),
-        lambda context: tf.data.Dataset.range(23).batch(3),
-        repeated=False,
-    )
-    with fresh_graph():
-        features, _ = feed.make_placeholders()
-        predictions = {"square": features * features, "row": features}
-        template = make_template("infer", features=features, predictions=predictions)
-        placement = place_prediction_under_strategy(template, predictions, feed)
-        batches = []
-        with open_session(placement) as session:
-            while not session.should_stop():
-                batches.append(session.run(placement.template.predictions))
-    rows = np.concatenate([batch["row"] for batch in batches])
-    np.testing.assert_array_equal(rows, np.arange(23))
-    squares = np.concatenate([batch["square"] for batch in batches])
-    np.testing.assert_array_equal(squares, np.arange(23) ** 2)
 
 
 def test_tables_are_refused():

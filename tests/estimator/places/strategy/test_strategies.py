@@ -127,26 +127,6 @@ def test_slots_of_an_optimizer_are_those_of_one_device(tmp_path, name):
         )
 
 
-@pytest.mark.sweep
-def test_train_and_evaluate_under_a_strategy(tmp_path):
-    strategy = runs.mirrored()
-    estimator = runs.make(tmp_path, strategy, save_checkpoints_steps=2)
-    metrics, exports = tfe.train_and_evaluate(
-        estimator,
-        tfe.TrainSpec(runs.train_input_of(), max_steps=4),
-        tfe.EvalSpec(
-            runs.eval_input_of(3),
-            steps=None,
-            exporters=tfe.FinalExporter("final", _receiver_fn),
-            throttle_secs=0,
-        ),
-    )
-    on_cores.assert_descended(estimator, 4)
-    assert metrics == pytest.approx(runs.make(tmp_path).evaluate(runs.eval_input_of(3)), rel=1e-5)
-    assert exports[0].startswith(str(tmp_path).encode())
-    assert on_cores.checkpoint_steps(tmp_path) == [0, 2, 4]
-
-
 def test_the_loss_that_is_shown_is_the_mean_over_the_replicas(tmp_path):
     losses = runs.Losses()
     runs.make(tmp_path, runs.mirrored()).train(runs.train_input_of(), hooks=[losses], steps=3)
@@ -167,18 +147,6 @@ def test_training_ends_when_a_replica_finds_no_batch(tmp_path, static, caplog):
     # The last batch would be one replica's only: TensorFlow gives the other no rows.
     assert trained.get_variable_value("global_step") == 2
     on_cores.assert_descended(trained, 2)
-
-
-@runs.cases("distributed", swept=("train_distribute", "eval_distribute"))
-def test_one_of_training_and_evaluation_may_be_distributed(tmp_path, distributed):
-    other = {"train_distribute", "eval_distribute"} - {distributed}
-    trained = runs.make(tmp_path, runs.mirrored(), **dict.fromkeys(other))
-    batch = runs.SHARE if distributed == "train_distribute" else on_cores.BATCH
-    trained.train(runs.train_input_of(batch), steps=2)
-    on_cores.assert_descended(trained, 2)
-    host = runs.make(tmp_path)
-    metrics = trained.evaluate(runs.eval_input_of(3))
-    assert metrics == pytest.approx(host.evaluate(runs.eval_input_of(3)), rel=1e-5)
 
 
 def test_nothing_of_a_strategy_outlives_its_calls(tmp_path, caplog):

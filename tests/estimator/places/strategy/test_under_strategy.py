@@ -135,14 +135,6 @@ def test_gradients_that_are_not_combined_are_refused_of_a_model_for_cores(tmp_pa
         _make(tmp_path, model_fn=model_fn).train(on_cores.train_input_fn, steps=2)
 
 
-@pytest.mark.sweep
-def test_without_cores_the_strategy_combines_gradients(tmp_path):
-    # The model wraps its optimizer where params say that it runs on TPU cores.
-    estimator = _make(tmp_path, use_tpu=False)
-    estimator.train(on_cores.train_input_fn, steps=2)
-    on_cores.assert_descended(estimator, 2)
-
-
 def test_what_was_trained_before_the_input_ended_is_saved(tmp_path):
     def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
         return on_cores.train_input_fn(params).take(3 * REPLICAS)

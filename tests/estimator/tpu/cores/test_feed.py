@@ -10,7 +10,7 @@ from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
 )
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.tpu._tpu_context import with_padding, without_padding
-from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
+from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode, row_slices
 
 v1 = tf.compat.v1
@@ -35,31 +35,6 @@ def _read(mode: InputMode, cores: int, sources, *, axes=None):
     with v1.train.MonitoredSession(hooks=[h for s in sources for h in s.hooks]) as session:
         rows = session.run(read)
     return [[core[placeholder.name] for placeholder in feed.placeholders] for core in rows]
-
-
-@pytest.mark.parametrize(
-    ("mode", "batch", "rows"),
-    [
-        (InputMode.PER_HOST_V1, 8, [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        (InputMode.PER_HOST_V2, 4, [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        (InputMode.SLICED, 8, [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        (InputMode.BROADCAST, 4, [[0, 1, 2, 3], [0, 1, 2, 3]]),
-    ],
-)
-@pytest.mark.behaviour(128, 129, 130, 77)
-def test_rows_of_two_cores(mode, batch, rows):
-    with fresh_graph():
-        read = _read(mode, 2, [_source(batch)])
-    for (x, y), expected in zip(read, rows):
-        np.testing.assert_array_equal(y, expected)
-        np.testing.assert_array_equal(x, X[expected])
-
-
-@pytest.mark.behaviour(131)
-def test_each_call_feeds_its_core():
-    with fresh_graph():
-        read = _read(InputMode.PER_SHARD_V1, 2, [_source(2), _source(2, shift=100)])
-    assert [list(y) for _, y in read] == [[0, 1], [100, 101]]
 
 
 def test_each_core_has_the_numbers_as_they_are():
@@ -126,22 +101,11 @@ def test_the_batch_is_open_to_the_model_only_where_short_ones_may_come():
 @pytest.mark.parametrize(
     ("make", "options", "says"),
     [
-        (
-            lambda: _source(4, drop=False),
-            {},
-            "features to the model returned by input_fn must have static shape.*drop_rem",
-        ),
-        (lambda: _source(3), {}, r"features of shape \(3, 3\) can't be cut into 2 equal pieces"),
         (lambda: _source(4), {"batch_axes": [0]}, "batch_axis has 1 entries .* has 2 tensors"),
         (lambda: _source(4), {"batch_axes": [0, 1]}, "labels to TPU must have an axis 1 to split"),
-        (
-            lambda: as_input_tensors({"x": tf.sparse.from_dense(X)}),
-            {},
-            "SparseTensor inputs can't be passed to TPU cores.*dense in input_fn",
-        ),
     ],
 )
-@pytest.mark.behaviour(132, 134, 136)
+@pytest.mark.behaviour(132)
 def test_inputs_that_do_not_hold(make, options, says):
     with fresh_graph(), pytest.raises(ValueError, match=says):
         _feed(make(), **options)
@@ -154,93 +118,6 @@ def test_sources_of_different_structure_are_refused():
         sources = [_source(4), as_input_tensors(other)]
         with pytest.raises(ValueError, match=r"features\['x'\] is in only one of them"):
             CoreFeed(sources, slices, batch_axes=None)
-
-
-def _steps(read, *, rows: int, batch: int, cores: int = 2, mode=InputMode.PER_HOST_V1, **options):
-    """Runs `read(feed, drawn)` over all steps of an input of the numbers 0, 1, ..."""
-    values = np.arange(1, rows + 1, dtype=np.float32)[:, None]
-    steps = []
-    with fresh_graph():
-        dataset = tf.data.Dataset.from_tensor_slices(values)
-        source = as_input_tensors(dataset.batch(batch, **options.pop("batching", {})))
-        slices = row_slices(mode, CoreLayout(cores, one_host=True))
-        feed = FiniteFeed([source], slices, batch_axes=None, batch_size=batch, **options)
-
-        def step():
-            drawn = feed.draw(GraphCopier(v1.get_default_graph()))
-            return {"ended": drawn.ended, "rows": drawn.total_rows, "read": read(feed, drawn)}
-
-        fetches = tf.function(step, autograph=False)()
-        with v1.train.MonitoredSession(hooks=source.hooks) as session:
-            while True:
-                result = session.run(fetches)
-                steps.append((int(result["rows"]), result["read"]))
-                if result["ended"]:
-                    return feed, steps
-
-
-def _only(feed, fed):
-    return fed[feed.placeholders[0].name]
-
-
-def test_batches_come_to_their_end_and_tell_their_rows():
-    _, steps = _steps(lambda feed, drawn: feed.is_full(drawn), rows=5, batch=2)
-    assert steps == [(2, True), (2, True), (1, False), (0, False)]
-
-
-def test_per_host_v2_draws_one_batch_for_each_core():
-    _, steps = _steps(
-        lambda feed, drawn: _only(feed, feed.whole(drawn)),
-        rows=11,
-        batch=2,
-        cores=4,
-        mode=InputMode.PER_HOST_V2,
-    )
-    assert [rows for rows, _ in steps] == [8, 3]
-    assert [list(values[:, 0]) for _, values in steps] == [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11]]
-
-
-@pytest.mark.behaviour(222)
-def test_short_batches_are_padded_with_zeros():
-    def read(feed, drawn):
-        fed, masks = feed.cut_padded(drawn)
-        return [_only(feed, core)[:, 0] for core in fed], masks
-
-    _, steps = _steps(read, rows=5, batch=4, padded=True)
-    (_, (first, no_padding)), (_, (second, padding)), _ = steps
-    np.testing.assert_array_equal(first, [[1, 2], [3, 4]])
-    np.testing.assert_array_equal(second, [[5, 0], [0, 0]])
-    assert not np.any(no_padding)
-    np.testing.assert_array_equal(padding, [[False, True], [True, True]])
-
-
-@pytest.mark.behaviour(142)
-def test_a_batch_larger_than_a_full_one_cannot_be_padded():
-    with fresh_graph():
-        source = as_input_tensors(tf.data.Dataset.from_tensor_slices(np.zeros([6, 1])).batch(6))
-        slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(2))
-        feed = FiniteFeed([source], slices, batch_axes=None, batch_size=4, padded=True)
-        fed = feed.cut_padded(feed.draw(GraphCopier(v1.get_default_graph())))[0]
-        says = "should not be greater than the padded batch size 4"
-        with (
-            v1.train.MonitoredSession(hooks=source.hooks) as session,
-            pytest.raises(tf.errors.InvalidArgumentError, match=says),
-        ):
-            session.run(fed)
-
-
-def test_full_batches_are_cut_with_static_shapes():
-    def read(feed, drawn):
-        def full():
-            cut = [_only(feed, core) for core in feed.cut_full(drawn)]
-            assert [tensor.shape.as_list() for tensor in cut] == [[2, 1], [2, 1]]
-            return tf.concat(cut, axis=0)[:, 0]
-
-        return tf.cond(feed.is_full(drawn), full, lambda: tf.zeros([0]))
-
-    feed, steps = _steps(read, rows=6, batch=4)
-    assert not feed.always_full
-    assert list(steps[0][1]) == [1, 2, 3, 4]
 
 
 def test_values_and_the_shapes_that_python_sees_stay():

@@ -9,12 +9,10 @@ from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     BatchSizes,
     CoreLayout,
     InputMode,
-    RowSlice,
     assign_cores,
     batch_sizes,
     computation_shape,
     number_of_sources,
-    row_slices,
 )
 
 
@@ -61,31 +59,6 @@ def test_replicas_that_do_not_spread_evenly_are_refused():
 def test_batch_sizes_and_calls(mode, sizes, calls):
     assert batch_sizes(mode, CoreLayout(16), 64) == BatchSizes(*sizes)
     assert number_of_sources(mode, CoreLayout(16)) == calls
-
-
-@pytest.mark.behaviour(128)
-def test_a_hosts_batch_is_cut_into_pieces_in_order():
-    slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(16))
-    assert slices[:2] == (RowSlice(0, 0, 0, 8), RowSlice(0, 0, 1, 8))
-    assert slices[8] == RowSlice(1, 0, 0, 8)
-
-
-@pytest.mark.behaviour(129)
-def test_elements_go_round_robin_to_a_hosts_replicas():
-    slices = row_slices(InputMode.PER_HOST_V2, CoreLayout(16))
-    assert slices[1] == RowSlice(0, 1, 0, 1)
-    assert slices[9] == RowSlice(1, 1, 0, 1)
-
-
-@pytest.mark.behaviour(130, 131, 77)
-def test_slices_of_the_other_modes():
-    layout = CoreLayout(2)
-    assert row_slices(InputMode.SLICED, layout) == (RowSlice(0, 0, 0, 2), RowSlice(0, 0, 1, 2))
-    assert row_slices(InputMode.PER_SHARD_V1, layout) == (
-        RowSlice(0, 0, 0, 1),
-        RowSlice(1, 0, 0, 1),
-    )
-    assert row_slices(InputMode.BROADCAST, layout) == (RowSlice(0, 0, 0, 1),) * 2
 
 
 @pytest.mark.parametrize(
@@ -166,31 +139,6 @@ def test_layout_and_deployment(mode, invocation, host, deployment):
     device, *rest = context.current_input_fn_deployment()
     assert device == "/replica:0/task:0/device:CPU:0"
     assert tuple(rest) == deployment
-
-
-@pytest.mark.behaviour(101)
-def test_model_fn_has_no_deployment():
-    context = TPUContext(CoreLayout(2), InputMode.PER_HOST_V1)
-    with pytest.raises(RuntimeError, match="must not be called from model_fn"):
-        context.current_input_fn_deployment()
-    with pytest.raises(RuntimeError, match="must not be called from model_fn"):
-        _ = context.current_host
-
-
-@pytest.mark.behaviour(102)
-def test_the_device_assignment_is_for_model_fn():
-    assert TPUContext(CoreLayout(2), InputMode.PER_HOST_V1).device_assignment is None
-    context = TPUContext(CoreLayout(2), InputMode.PER_HOST_V1, invocation=0)
-    with pytest.raises(RuntimeError, match="must not be called from input_fn"):
-        _ = context.device_assignment
-
-
-@pytest.mark.behaviour(103)
-def test_replicas_per_host_under_model_parallelism():
-    layout = CoreLayout(2, 1, model_parallelism=True)
-    context = TPUContext(layout, InputMode.PER_HOST_V1)
-    with pytest.raises(ValueError, match="not supported for model_parallelism"):
-        _ = context.num_of_replicas_per_host
 
 
 @pytest.mark.behaviour(104)

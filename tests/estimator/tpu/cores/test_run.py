@@ -6,29 +6,24 @@ from tests.estimator._engine.templates import batches_of, make_template, setting
 from tests.estimator.tpu import on_cores
 from tests.op_determinism import deterministic_ops
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import PreparedEvaluation
-from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import as_input_tensors
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     LoopLength,
     LoopLengthFromTime,
     TunedLoopLength,
 )
-from tfx_tpu_trainer.estimator._engine.prediction import predict_batches
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.place import Call
 from tfx_tpu_trainer.estimator.tpu.cores import emulated
-from tfx_tpu_trainer.estimator.tpu.cores.emulated import place_training_on_cores
 from tfx_tpu_trainer.estimator.tpu.cores.evaluation_and_prediction import (
     CoreEvaluation,
     check_predictions,
-    plan_prediction_on_cores,
 )
-from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
+from tfx_tpu_trainer.estimator.tpu.cores.feed import FiniteFeed
 from tfx_tpu_trainer.estimator.tpu.cores.layout import BatchSizes, CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.estimator.tpu.cores.run import core_run_of, loops_of
 from tfx_tpu_trainer.estimator.tpu.cores.trace import trace_on_cores
@@ -92,19 +87,6 @@ def test_batch_axis_is_of_per_host_v1_only():
     assert _plan("train", axis=[1, 0], per_host_input_for_training=3).batch_axis is None
 
 
-@pytest.mark.parametrize(
-    ("mode", "name"), [("train", "train"), ("eval", "eval"), ("infer", "predict")]
-)
-@pytest.mark.behaviour(81, 85)
-def test_batches_that_do_not_hold(mode, name):
-    with pytest.raises(ValueError, match=f"{name}_batch_size in .* cannot be `None` if"):
-        _plan(mode, None)
-    with pytest.raises(
-        ValueError, match=f"{name} batch size 18 must be divisible .* 16 and 20 are"
-    ):
-        _plan(mode, 18)
-
-
 @pytest.mark.behaviour(149)
 def test_model_fn_is_called_once_under_the_number_of_replicas():
     calls = []
@@ -153,61 +135,6 @@ def test_loops_are_as_configured(iterations, kind, longest, periods):
     assert (loops.longest, loops.periods, loops.host_call_every_n_steps) == (longest, periods, 3)
 
 
-ROWS = np.arange(1, 9, dtype=np.float32)
-
-
-def _train(cores: int, *, steps: int = 3, every: int = 1) -> dict[str, float]:
-    """Gradient descent of a weight towards the mean of the batch, on cores."""
-    with fresh_graph():
-        dataset = tf.data.Dataset.from_tensor_slices(ROWS).repeat().batch(8, drop_remainder=True)
-        source = as_input_tensors(dataset)
-        slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(cores))
-        feed = CoreFeed([source], slices, batch_axes=None)
-        calls = v1.get_variable("calls", initializer=0.0, trainable=False)
-        weight = v1.get_variable("weight", initializer=0.0)
-        with tf_private.replicas(cores):
-            loss = tf.reduce_mean(tf.square(weight - feed.features))
-            optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
-            train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        host_call = HostFunction(
-            "host_call", lambda loss: calls.assign_add(tf.reduce_sum(loss) * 0 + 1), [loss[None]]
-        )
-        loop = place_training_on_cores(
-            make_template("train", loss=loss, train_op=train_op, host_call=host_call),
-            feed,
-            cores=cores,
-            broadcast=False,
-            host_call_every_n_steps=every,
-        )
-        assign = loop.iterations.assign(steps, read_value=False)
-        after = {
-            "weight": weight.read_value(),
-            "calls": calls.read_value(),
-            "step": v1.train.get_global_step().read_value(),
-        }
-        creator = v1.train.ChiefSessionCreator(config=placed_by_need(None))
-        with v1.train.MonitoredSession(creator, hooks=source.hooks) as session:
-            session.run(assign)
-            return {"loss": session.run(loop.loss), **session.run(after)}
-
-
-@pytest.mark.parametrize("cores", [1, 4])
-@pytest.mark.behaviour(177)
-def test_a_loop_on_cores_is_gradient_descent_on_the_whole_batch(cores):
-    weight = 0.0
-    for _ in range(3):
-        loss = np.mean((weight - ROWS) ** 2)
-        weight -= 0.1 * 2 * (weight - ROWS.mean())
-    assert _train(cores) == pytest.approx(
-        {"loss": loss, "weight": weight, "calls": 3, "step": 3}, rel=1e-5
-    )
-
-
-@pytest.mark.behaviour(244)
-def test_the_host_call_runs_every_n_steps_of_a_loop():
-    assert _train(2, steps=5, every=2)["calls"] == 3
-
-
 def _evaluate(folder, rows: int, *, cores: int, batch: int = 8, steps=None, metric_fn=None):
     values = np.arange(rows)
     with fresh_graph():
@@ -247,11 +174,6 @@ def test_it_evaluates_with_deterministic_ops(tmp_path):
         assert _evaluate(tmp_path, 9, cores=2).num_examples == 9
 
 
-@pytest.mark.behaviour(208)
-def test_steps_limit_the_batches(tmp_path):
-    assert _evaluate(tmp_path, 100, cores=2, steps=3).num_examples == 24
-
-
 def test_no_batch_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="received no batch"):
         _evaluate(tmp_path, 0, cores=2)
@@ -260,38 +182,6 @@ def test_no_batch_is_an_error(tmp_path):
 def test_metrics_that_are_no_mapping_are_refused(tmp_path):
     with pytest.raises(TypeError, match=r"^eval_metric_ops must be a dict, given: "):
         _evaluate(tmp_path, 8, cores=2, metric_fn=lambda x: [x])
-
-
-@pytest.mark.parametrize(("cores", "rows"), [(1, 13), (2, 0), (8, 1), (8, 8)])
-@pytest.mark.behaviour(222)
-def test_each_batch_gives_its_rows_and_no_padding(tmp_path, cores, rows):
-    with fresh_graph():
-        inputs = batches_of(np.arange(rows), 8)
-        slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(cores, one_host=True))
-        feed = FiniteFeed([inputs], slices, batch_axes=None, batch_size=8, padded=True)
-        is_padding = v1.placeholder(tf.bool, [8 // cores])
-        predictions = {"doubled": feed.features * 2, "padding": tf.identity(is_padding)}
-        template = make_template("infer", predictions=predictions)
-        plan = plan_prediction_on_cores(
-            template,
-            predictions,
-            feed,
-            is_padding,
-            cores=cores,
-            broadcast=False,
-            for_cores=lambda copier: copier,
-        )
-    batches = list(
-        predict_batches(
-            plan, settings=settings_in(tmp_path), hooks=inputs.hooks, checkpoint_path=None
-        )
-    )
-    assert [len(batch["doubled"]) for batch in batches] == [8] * (rows // 8) + [rows % 8] * (
-        rows % 8 > 0
-    )
-    doubled = [value for batch in batches for value in batch["doubled"]]
-    assert doubled == [2 * row for row in range(rows)]
-    assert not any(batch["padding"].any() for batch in batches)
 
 
 @pytest.mark.parametrize(

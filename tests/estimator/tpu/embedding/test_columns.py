@@ -49,82 +49,6 @@ def _identity(name: str, size: int) -> Any:
     return tf.feature_column.categorical_column_with_identity(name, size)
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(363)
-def test_dense_features_of_shared_columns(tmp_path):
-    columns = v1.tpu.experimental.shared_embedding_columns(
-        [_identity("word", embedded.WORDS), _identity("tag", embedded.WORDS)],
-        embedded.DIMENSION,
-        initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
-    )
-    trained = _compare(
-        tmp_path, columns, lambda features: tf.keras.layers.DenseFeatures(columns)(features)
-    )
-    (table,) = (name for name in trained if name not in ("out", "global_step"))
-    assert table == "tag_word_shared_embedding"
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(367, 369)
-def test_weighted_columns(tmp_path):
-    weighted = tf.feature_column.weighted_categorical_column(
-        _identity("word", embedded.WORDS), "weight"
-    )
-    columns = [
-        v1.tpu.experimental.embedding_column(
-            weighted,
-            embedded.DIMENSION,
-            initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
-        )
-    ]
-
-    def input_fn(params):
-        def with_weights(features, labels):
-            ids = features["word"]
-            weights = tf.SparseTensor(
-                ids.indices, tf.cast(ids.values % 3 + 1, tf.float32), ids.dense_shape
-            )
-            return {"word": ids, "weight": weights}, labels
-
-        return embedded.input_fn(params).map(with_weights)
-
-    _compare(
-        tmp_path,
-        columns,
-        lambda features: v1.feature_column.input_layer(features, columns),
-        input_fn,
-    )
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("length", [2, 4])
-@pytest.mark.behaviour(370)
-def test_sequence_columns(tmp_path, length):
-    columns = [
-        v1.tpu.experimental.embedding_column(
-            tf.feature_column.sequence_categorical_column_with_identity("word", embedded.WORDS),
-            embedded.DIMENSION,
-            initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
-            max_sequence_length=length,
-        )
-    ]
-
-    def activations(features):
-        embeddings, lengths = tf.keras.experimental.SequenceFeatures(columns)(features)
-        # The host does not cut or pad to the maximum.
-        embeddings = tf.pad(embeddings, [[0, 0], [0, length], [0, 0]])[:, :length]
-        lengths = tf.cast(tf.minimum(lengths, length), tf.float32)[:, tf.newaxis]
-        flat = tf.reshape(embeddings, [-1, length * embedded.DIMENSION])
-        return tf.concat([flat, lengths], axis=1)
-
-    def input_fn(params):
-        return embedded.input_fn(params).map(
-            lambda features, labels: ({"word": features["word"]}, labels)
-        )
-
-    _compare(tmp_path, columns, activations, input_fn)
-
-
 @pytest.mark.behaviour(378)
 def test_tensor_core_columns_are_variables_of_the_model(tmp_path):
     words, tags = embedded.columns()
@@ -148,18 +72,6 @@ def test_tensor_core_columns_are_variables_of_the_model(tmp_path):
     host, on_cores = seen
     assert on_cores - host == {"word__TENSOR_CORE_MASK"}
     assert {"dense_features/word_embedding/embedding_weights"} <= set(trained)
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(378)
-def test_only_tensor_core_columns_need_no_table(tmp_path):
-    column = _on_tensor_core()
-    _compare(
-        tmp_path,
-        [column],
-        lambda features: tf.keras.layers.DenseFeatures([column])(features),
-        _words_only,
-    )
 
 
 @pytest.mark.behaviour(378)
@@ -191,10 +103,7 @@ def _words_only(params: dict[str, Any]) -> tf.data.Dataset:
     )
 
 
-FEATURES = {
-    "word": experimental.FeatureConfig("words"),
-    "tag": experimental.FeatureConfig("tags"),
-}
+FEATURES = {"word": experimental.FeatureConfig("words"), "tag": experimental.FeatureConfig("tags")}
 
 
 def _tables(**of_words: Any) -> dict[str, experimental.TableConfig]:
@@ -219,8 +128,7 @@ def _train(folder, tables, parameters, *, features=None, activations=None, steps
         table_to_config_dict=tables,
     )
     model_fn = embedded.model_fn_for(
-        tpu,
-        activations=activations or (lambda f: tf.concat([f["tag"], f["word"]], axis=1)),
+        tpu, activations=activations or (lambda f: tf.concat([f["tag"], f["word"]], axis=1))
     )
     estimator = embedded.estimator(tpu, folder, spec, model_fn, cores=2)
     estimator.train(embedded.input_fn, steps=steps)

@@ -71,11 +71,7 @@ SEQUENCE = _sparse(IDS, [1, 2, 3, 3, 1], [3, 5, 2])
 @pytest.mark.behaviour(370, 371)
 def test_positions_are_combined_cut_and_filled_with_zeros(length):
     got = _run(
-        id_features.look_up_sequence,
-        SEQUENCE,
-        lambda: None,
-        combiner="mean",
-        max_length=length,
+        id_features.look_up_sequence, SEQUENCE, lambda: None, combiner="mean", max_length=length
     )
     expected = np.zeros((3, 6, 2), np.float32)
     expected[0, 0], expected[0, 2] = TABLE[1], (TABLE[2] + TABLE[3]) / 2

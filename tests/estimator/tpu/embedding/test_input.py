@@ -215,18 +215,6 @@ def test_both_per_host_inputs_train_on_sparse_and_dense_ids(tmp_path, mode):
         np.testing.assert_allclose(dense[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(364)
-def test_tensors_of_an_input_fn_are_cut_too(tmp_path):
-    def tensors(dataset):
-        return v1.data.make_one_shot_iterator(dataset).get_next()
-
-    given = _train(tmp_path / "tensors", lambda features: features, then=tensors)
-    expected = _train(tmp_path / "dataset", lambda features: features)
-    for name, value in expected.items():
-        np.testing.assert_allclose(given[name], value, rtol=1e-6, err_msg=name)
-
-
 def _train(folder, change, *, then=lambda dataset: dataset, **options) -> dict[str, np.ndarray]:
     """Trains on 2 cores on the features of `embedded`, changed."""
     spec = experimental.EmbeddingConfigSpec(embedded.columns(), experimental.AdagradParameters(0.1))

@@ -32,83 +32,12 @@ def _tpu_column(name: str = "word", **options):
     return v1.tpu.experimental.embedding_column(_identity(name), 4, **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"feature_columns": []},
-        {"feature_to_config_dict": FEATURES},
-        {"table_to_config_dict": TABLES},
-        {
-            "feature_columns": [_tpu_column()],
-            "feature_to_config_dict": FEATURES,
-            "table_to_config_dict": TABLES,
-        },
-    ],
-)
-@pytest.mark.behaviour(352)
-def test_exactly_one_of_columns_and_both_dicts(options):
-    with pytest.raises(ValueError, match="Exactly one of `feature_columns` and the pair"):
-        experimental.EmbeddingConfigSpec(**{"optimization_parameters": PARAMETERS, **options})
-
-
-@pytest.mark.behaviour(353)
-def test_a_partition_strategy_is_div_or_mod():
-    for strategy in ("div", "mod"):
-        spec = experimental.EmbeddingConfigSpec(
-            [_tpu_column()], PARAMETERS, partition_strategy=strategy
-        )
-        assert spec.partition_strategy == strategy
-    with pytest.raises(ValueError, match=r"Invalid partition_strategy 'row'.*'div' or 'mod'"):
-        experimental.EmbeddingConfigSpec([_tpu_column()], PARAMETERS, partition_strategy="row")
-
-
-@pytest.mark.behaviour(354)
-def test_columns_of_other_types_are_refused_ordinary_embeddings_are_not():
-    with tf.Graph().as_default():
-        shared = v1.feature_column.shared_embedding_columns([_identity("a"), _identity("b")], 4)
-    ordinary = [
-        tf.feature_column.embedding_column(_identity(), 4),
-        tf.feature_column.numeric_column("x"),
-        *shared,
-    ]
-    for column in ordinary:
-        spec = experimental.EmbeddingConfigSpec([column], PARAMETERS)
-        assert spec.feature_columns == [column]
-    with pytest.raises(TypeError, match=r"All feature columns must be supported types.*Identity"):
-        experimental.EmbeddingConfigSpec([_identity()], PARAMETERS)
-
-
-@pytest.mark.parametrize("parameters", [None, 0.1, v1.train.AdagradOptimizer])
-@pytest.mark.behaviour(355)
-def test_columns_need_known_parameters(parameters):
-    with pytest.raises(ValueError, match="optimization_parameters must be an instance of type"):
-        experimental.EmbeddingConfigSpec([_tpu_column()], parameters)
-
-
 @pytest.mark.behaviour(355)
 def test_with_dicts_the_parameters_are_not_checked():
     spec = experimental.EmbeddingConfigSpec(
         feature_to_config_dict=FEATURES, table_to_config_dict=TABLES
     )
     assert spec.optimization_parameters is None
-
-
-@pytest.mark.behaviour(356)
-def test_the_dicts_hold_configs_that_fit():
-    with pytest.raises(TypeError, match="feature word must be of type `FeatureConfig`"):
-        experimental.EmbeddingConfigSpec(
-            feature_to_config_dict={"word": "words"}, table_to_config_dict=TABLES
-        )
-    with pytest.raises(TypeError, match="table words must be of type `TableConfig`"):
-        experimental.EmbeddingConfigSpec(
-            feature_to_config_dict=FEATURES, table_to_config_dict={"words": 10}
-        )
-    with pytest.raises(ValueError, match=r"word refers to table words which is not.*\['tags'\]"):
-        experimental.EmbeddingConfigSpec(
-            feature_to_config_dict=FEATURES,
-            table_to_config_dict={"tags": experimental.TableConfig(10, 4)},
-        )
 
 
 def test_the_arguments_are_the_originals_and_the_public_place_too():
@@ -149,34 +78,6 @@ def _estimator(folder, tpu_config, *, spec=None, **options):
         embedding_config_spec=spec,
         **{"train_batch_size": 8, **options},
     )
-
-
-@pytest.mark.parametrize("mode", ["PER_SHARD_V1", "BROADCAST"])
-@pytest.mark.behaviour(9)
-def test_only_per_host_inputs_feed_embeddings(tmp_path, mode):
-    value = getattr(tpu.InputPipelineConfig, mode)
-    tpu_config = tpu.TPUConfig(per_host_input_for_training=value)
-    with pytest.raises(ValueError, match=f"Only PER_HOST_V1 and PER_HOST_V2.*got {mode}"):
-        _estimator(tmp_path, tpu_config)
-    _estimator(tmp_path, tpu_config, use_tpu=False)
-
-
-@pytest.mark.behaviour(10)
-def test_mod_sharding_needs_cores_in_all_modes(tmp_path):
-    spec = experimental.EmbeddingConfigSpec(
-        embedded.columns(), PARAMETERS, partition_strategy="mod"
-    )
-    _estimator(tmp_path, tpu.TPUConfig(), spec=spec)
-    for options in ({"use_tpu": False}, {"eval_on_tpu": False}):
-        with pytest.raises(ValueError, match="Mod sharding of embedding tables not supported"):
-            _estimator(tmp_path, tpu.TPUConfig(), spec=spec, **options)
-
-
-@pytest.mark.behaviour(11)
-def test_one_shard_needs_cores_per_replica_beside_it(tmp_path):
-    with pytest.raises(ValueError, match=r"TPUConfig\.num_shards==1 is unsupported when embedding"):
-        _estimator(tmp_path, tpu.TPUConfig(num_shards=1))
-    _estimator(tmp_path, tpu.TPUConfig(num_shards=1, num_cores_per_replica=1))
 
 
 def test_a_spec_of_another_class_is_refused(tmp_path):
@@ -226,13 +127,6 @@ def test_a_table_starts_from_a_truncated_normal_by_default():
         values = session.run(initializer([1000, 16]))
     assert abs(values).max() <= 2 / 4
     assert values.std() == pytest.approx(0.88 / 4, rel=0.05)
-
-
-@pytest.mark.parametrize("length", [-1, 1.0])
-@pytest.mark.behaviour(356)
-def test_a_feature_config_checks_its_length(length):
-    with pytest.raises(ValueError, match="max_sequence_length must be zero or a positive int"):
-        experimental.FeatureConfig("words", max_sequence_length=length)
 
 
 @pytest.mark.parametrize(
@@ -338,18 +232,6 @@ def test_tables_and_features_are_the_columns():
         "title": experimental.FeatureConfig(shared, 7),
         "body": experimental.FeatureConfig(shared),
     }
-
-
-@pytest.mark.behaviour(362)
-def test_columns_that_the_model_does_not_use_are_an_error(tmp_path):
-    words, _ = columns = embedded.columns()
-    spec = experimental.EmbeddingConfigSpec(columns, PARAMETERS)
-    model_fn = embedded.model_fn_for(
-        tpu, activations=lambda features: v1.feature_column.input_layer(features, [words])
-    )
-    estimator = embedded.estimator(tpu, tmp_path, spec, model_fn, cores=2)
-    with pytest.raises(RuntimeError, match=r"did not capture any thing.*\['tag'\] are not"):
-        estimator.train(embedded.input_fn, steps=1)
 
 
 def test_a_clipping_limit_is_said_to_have_no_effect(caplog):

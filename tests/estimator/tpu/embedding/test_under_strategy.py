@@ -31,29 +31,6 @@ def test_tables_train_as_ordinary_embeddings_under_a_strategy(tmp_path, name, re
     test_training._assert_ordinary(embedded.variables(estimator), expected)
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("saved", [False, True])
-@pytest.mark.parametrize(
-    "make_strategy",
-    [
-        lambda: tf.distribute.OneDeviceStrategy("/cpu:0"),
-        lambda: tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"]),
-        lambda: mirrored(2),
-    ],
-    ids=["one_device", "central_storage", "mirrored"],
-)
-def test_other_strategies_and_a_saved_input_train_to_the_same_tables(
-    tmp_path, make_strategy, saved
-):
-    parameters, ordinary = OPTIMIZERS["adagrad"]
-    estimator = embedded.under_strategy(
-        tpu, tmp_path, parameters, make_strategy(), save_input_position=saved
-    )
-    estimator.train(embedded.input_fn, steps=STEPS)
-    expected = embedded.plain_training(STEPS, ordinary)
-    test_training._assert_ordinary(embedded.variables(estimator), expected)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A model trained on emulated cores."""

@@ -60,10 +60,6 @@ def _sparse_labels() -> Any:
     return tf.data.Dataset.from_tensors((_X, labels)).repeat()
 
 
-def _dictionary_labels() -> Any:
-    return tf.data.Dataset.from_tensors((_X, {"a": np.float32([[1], [2]])})).repeat()
-
-
 def _unlabelled() -> Any:
     return tf.data.Dataset.from_tensors(_X).repeat()
 

@@ -240,8 +240,7 @@ CASES: dict[str, Callable[[Stack], Any]] = {
         t.folder, {"boss": _receiver(t)}
     ),
     "export_all": lambda t: t.trained().experimental_export_all_saved_models(
-        t.folder,
-        {"infer": _receiver(t), "eval": _supervised(t), "train": _supervised(t)},
+        t.folder, {"infer": _receiver(t), "eval": _supervised(t), "train": _supervised(t)}
     ),
     "old_export_without_receiver": lambda t: t.v1.Estimator(t.model_fn, t.folder).export_savedmodel(
         t.folder, None

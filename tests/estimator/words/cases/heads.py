@@ -247,9 +247,7 @@ CASES: dict[str, _Case] = {
     "multi_head_without_names": lambda t: _multi_head(t, t.est.RegressionHead()),
     "multi_head_of_other_reductions": lambda t: (
         _multi_head(
-            t,
-            t.est.RegressionHead(name="a"),
-            t.est.RegressionHead(name="b", loss_reduction="sum"),
+            t, t.est.RegressionHead(name="a"), t.est.RegressionHead(name="b", loss_reduction="sum")
         ).loss_reduction
     ),
     "multi_head_logits_of_another_width": _loss(

@@ -221,9 +221,7 @@ CASES: dict[str, _Case] = {
         _tensors_input_fn,
         tpu_config={"per_host_input_for_training": t.tpu.InputPipelineConfig.PER_HOST_V2},
     )(t),
-    "per_core_of_a_dataset": lambda t: _train(
-        tpu_config={"per_host_input_for_training": False},
-    )(t),
+    "per_core_of_a_dataset": lambda t: _train(tpu_config={"per_host_input_for_training": False})(t),
     "trains_on_the_host": _train(cores=False),
     "evaluates_on_the_host_alone": _evaluate(cores=False),
     # Specs.
@@ -297,9 +295,7 @@ CASES: dict[str, _Case] = {
         host_call=lambda features, labels: (lambda loss: tf.no_op(), {"wrong": features["x"]}),
     ),
     "evaluate_of_wrong_metric_names_on_the_host": _of(
-        "eval",
-        cores=False,
-        eval_metrics=lambda features, labels: (_mean, {"wrong": features["x"]}),
+        "eval", cores=False, eval_metrics=lambda features, labels: (_mean, {"wrong": features["x"]})
     ),
     # Exports.
     "export_nowhere": _export(export_to_tpu=False, export_to_cpu=False),

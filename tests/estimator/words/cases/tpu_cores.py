@@ -126,9 +126,7 @@ def _logging(cores: bool) -> _Case:
 
     def case(t: Stack) -> Any:
         config = t.tpu.RunConfig(
-            model_dir=t.folder,
-            log_step_count_steps=1,
-            **(_two_cores(t) if cores else {}),
+            model_dir=t.folder, log_step_count_steps=1, **(_two_cores(t) if cores else {})
         )
         return tpu._train(steps=3, cores=cores, config=config)(t)
 
@@ -137,10 +135,7 @@ def _logging(cores: bool) -> _Case:
 
 def _without_checkpoints(t: Stack) -> Any:
     config = t.tpu.RunConfig(
-        model_dir=t.folder,
-        save_checkpoints_steps=None,
-        save_checkpoints_secs=None,
-        **_two_cores(t),
+        model_dir=t.folder, save_checkpoints_steps=None, save_checkpoints_secs=None, **_two_cores(t)
     )
     return tpu._train(config=config)(t)
 
@@ -188,13 +183,7 @@ def _ids_input_fn(params: dict[str, Any]) -> Any:
 
 def _words_input_fn(params: dict[str, Any]) -> Any:
     return _ids_input_fn(params).map(
-        lambda x, y: (
-            {
-                "x": x["x"],
-                "ids": tf.sparse.map_values(tf.as_string, x["ids"]),
-            },
-            y,
-        )
+        lambda x, y: ({"x": x["x"], "ids": tf.sparse.map_values(tf.as_string, x["ids"])}, y)
     )
 
 
@@ -265,9 +254,7 @@ CASES: dict[str, _Case] = {
     ),
     "host_in_model_fn": _of_context(lambda context: context.current_host, in_model_fn=True),
     "replicas_per_host_under_model_parallelism": _of_context(
-        lambda context: context.num_of_replicas_per_host,
-        in_model_fn=True,
-        num_cores_per_replica=2,
+        lambda context: context.num_of_replicas_per_host, in_model_fn=True, num_cores_per_replica=2
     ),
     "device_assignment_in_input_fn": _of_context(
         lambda context: context.device_assignment, in_model_fn=False
@@ -323,9 +310,7 @@ CASES: dict[str, _Case] = {
         lambda: [_column(weighted=True)], _dense_weights_input_fn
     ),
     "embedding_with_a_mask_in_use": _embedded(
-        lambda: [
-            _column(tensor_core_shape=[2, 1], embedding_lookup_device="tpu_tensor_core"),
-        ],
+        lambda: [_column(tensor_core_shape=[2, 1], embedding_lookup_device="tpu_tensor_core")],
         _mask_input_fn,
     ),
     "embedding_of_weighted_dense_ids": _embedded(
