@@ -73,10 +73,9 @@ def test_a_first_runs_log_fits_300_lines_that_say_when_how_bad_and_where(
     assert all(heads), [line for line, head in zip(lines, heads) if not head]
     assert {head["component"] for head in heads} == {*COMPONENTS, BEFORE_COMPONENTS}
     assert {head["level"] for head in heads} <= {"INFO", "WARNING"}
-    legs = len(taxi_run.report.learning_curve)
     for text, times in (
         ("Parsed the training input", 1),
-        ("Loss for final step", legs),
+        ("Loss for final step", 1),
         ("The pipeline has ended: ", 1),
         (" TpuTrainer: the page is ", 1),
         (" EvalMetricsGate: blessed", 1),
