@@ -210,7 +210,7 @@ def _report_phases() -> None:
     _reported(TPUEstimator, "train", before="training")
     _reported(OpenEvaluation, "evaluate", before="evaluation")
     _reported(CheckpointFolder, "publish", before="publishing")
-    _reported(TPUEstimator, "export_saved_model", before="export")
+    _reported(TPUEstimator, "export_graphs", before="export")
     _reported(ServingStep, "run", before="check", after="placing")
 
 
