@@ -1,7 +1,7 @@
 """Runs what an orchestrator restarts, the trainer's or the pusher's execution, in its own process.
 
-A process says on a pipe which phase it has begun. The product knows nothing of that: the steps of a training
-are wrapped here, in the process that is to be killed.
+A process writes the phase that it begins into a pipe. The package has no part in that: its steps are wrapped here, in
+the process that is to be killed.
 """
 
 import ctypes
@@ -208,7 +208,8 @@ def _exit_code(work: Callable[[], None]) -> int:
 
 def _report_phases() -> None:
     _reported(TPUEstimator, "train", before="training")
-    _reported(OpenEvaluation, "evaluate", before="evaluation")
+    # The training's session stays open, and its steps go on after an evaluation.
+    _reported(OpenEvaluation, "evaluate", before="evaluation", after="training")
     _reported(CheckpointFolder, "publish", before="publishing")
     _reported(TPUEstimator, "export_graphs", before="export")
     _reported(ServingStep, "run", before="check", after="placing")
