@@ -347,8 +347,8 @@ def _resolve(path: str) -> Any:
     if not _is_told(path) or advice.becomes is None or advice.calls_only:
         return None
     if advice.becomes.startswith("tensorflow.") and not advice.becomes.startswith(_PRIVATE):
-        # By attributes of `tf`: importing `tensorflow.x` would execute an API module again, and return another object
-        # than the program has.
+        # Found through attributes of `tf`: importing `tensorflow.x` would execute an API module again, and return
+        # another object than the program's.
         return functools.reduce(getattr, advice.becomes.split(".")[1:], tf)
     return pkgutil.resolve_name(advice.becomes)
 

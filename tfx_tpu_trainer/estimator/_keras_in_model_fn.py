@@ -261,7 +261,7 @@ def _applied(call: _Call, optimizer: Any, apply: Callable[[], Any]) -> tf.Operat
     def effects() -> None:
         apply()
 
-    # In a function that is traced inside of a v1 graph, `tensor == 1` compares objects; in one that
+    # In a function that is traced inside a v1 graph, `tensor == 1` compares objects; in one that
     # is traced eagerly it compares numbers, as Keras's code expects.
     with eager_mode():
         concrete = tf.function(effects, autograph=False).get_concrete_function()

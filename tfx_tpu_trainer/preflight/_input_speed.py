@@ -176,7 +176,7 @@ class _Reading:
         self._bytes = tf.add_n(
             [tf.size(each, tf.int64) * max(1, each.dtype.size or 1) for each in leaves]
         )
-        # Static sizes would be known without a batch: control inputs make all of its values be computed.
+        # Static sizes are known without reading a batch, so control inputs force all values to be computed.
         with tf.control_dependencies(leaves):
             self._sizes = [tf.identity(self._rows), tf.identity(self._bytes)]
         self.rows = self.ends = 0

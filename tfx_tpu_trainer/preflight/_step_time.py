@@ -233,8 +233,8 @@ def estimate(
     rows: int | None = None,
 ) -> Estimate:
     """Estimates the time of a step."""
-    # A copy or collective that starts early runs while kernels do, and takes time only where they leave HBM
-    # or the links no room. Example: kernels that compute for 3 ms and read for 1 ms leave HBM idle for 2 ms; copies of
+    # A copy or collective that starts early overlaps kernels, and adds time only if they leave HBM or the
+    # links no room. Example: kernels that compute for 3 ms and read for 1 ms leave HBM idle for 2 ms; copies of
     # 5 ms meanwhile add 3 ms to the step.
     compute = memory = links = launch = 0.0
     copied = idle_memory = sent = idle_links = 0.0

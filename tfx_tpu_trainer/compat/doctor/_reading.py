@@ -40,7 +40,7 @@ class _Around:
         scope: The scope that its names are looked up in.
         function: The function.
         guarded: Whether an `except ImportError` follows.
-        in_string: Whether it is inside of an f-string.
+        in_string: Whether it is inside an f-string.
     """
 
     scope: Scope

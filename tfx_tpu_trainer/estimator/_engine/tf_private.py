@@ -274,8 +274,8 @@ _clusters: contextvars.ContextVar[Iterator[int] | None] = contextvars.ContextVar
 
 @contextlib.contextmanager
 def marking_outside_compilation() -> Iterator[None]:
-    """Makes `tf.compat.v1.tpu.outside_compilation` mark this thread's ops as it does inside of `tpu.replicate`."""
-    # One cluster for each call; a call inside of another belongs to the outer one.
+    """Makes `tf.compat.v1.tpu.outside_compilation` mark this thread's ops as it does inside `tpu.replicate`."""
+    # One cluster for each call; a call inside another belongs to the outer one.
     _take_outside_compilation()
     token = _clusters.set(itertools.count())
     try:
@@ -285,7 +285,7 @@ def marking_outside_compilation() -> Iterator[None]:
 
 
 def kept_outside(computation: Callable[..., Any], *args: Any) -> Any:
-    """Calls `tf.compat.v1.tpu.outside_compilation` inside of `marking_outside_compilation`, elsewhere the function itself."""
+    """Calls `tf.compat.v1.tpu.outside_compilation` inside `marking_outside_compilation`, elsewhere the function itself."""
     if _clusters.get() is None:
         # TensorFlow would warn that the functions of an export are not in a TPU computation.
         return computation(*args)

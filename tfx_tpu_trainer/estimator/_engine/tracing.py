@@ -31,8 +31,8 @@ def fresh_graph(
     # `tf.compat.v1.disable_v2_behavior()`: copies of a template can't share reference variables,
     # and v1 control flow can be neither copied nor lowered to XLA. The program's own choice is
     # restored at the end.
-    # Only Python's collector finds a graph that is garbage, some hundred MiB of a large model. So
-    # the previous call's is collected before there are two; a training that evaluates uses its own.
+    # Only Python's garbage collector frees a graph, some hundred MiB for a large model. So the previous
+    # call's graph is collected before there are two; a training that evaluates keeps its own.
     global _latest_graph
     _check_not_forked()
     _collect_latest_graph()

@@ -333,7 +333,7 @@ def with_outputs(
     """Computes the default signature's outputs behind the inputs of each `HostPrediction`.
 
     The nodes between the replaced tensors and the outputs are copied in the default graph, so the default
-    signature itself stays unchanged, and as fast.
+    signature is unchanged and as fast as before.
     """
     default, graph = signature_defs.get(DEFAULT_SIGNATURE), v1.get_default_graph()
     outputs = {}

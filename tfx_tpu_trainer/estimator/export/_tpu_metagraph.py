@@ -126,7 +126,7 @@ def rewrite_model(
     A feature that the model only passes on never enters the computation, so it may be a string, which a TPU can't
     hold.
     """
-    # model_fn makes its export outputs inside of the computation, but a signature must fetch
+    # model_fn makes its export outputs inside the computation, but a signature must fetch
     # tensors of the default graph. So three maps follow each tensor of an output out of the computation:
     #   stays_outside: a feature, or any other tensor of the host's graph -> itself outside;
     #   leaving: the TPU's results, in the order in which the computation returns it;
@@ -271,7 +271,7 @@ def model_fn_inference_on_tpu(
     """Calls a whole model_fn on the TPU, like version 1, in batches on request.
 
     Args:
-        model_fn: Called once, in mode `"infer"`, inside of the TPU computation.
+        model_fn: Called once, in mode `"infer"`, inside the TPU computation.
         features: A tensor or a structure of tensors.
         labels: Passed to model_fn. Defaults to `None`.
         config: Passed to model_fn. Defaults to `None`.

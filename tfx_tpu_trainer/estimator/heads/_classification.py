@@ -22,7 +22,7 @@ _BINARY_KEYS = (
 )
 _MULTI_KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, *_classes.CLASS_KEYS)
 
-# Key, with a place for the threshold, and kind of each measure at a threshold.
+# The key of each measure at a threshold, with a placeholder for the threshold, and its kind.
 AT_THRESHOLD = (
     (MetricKeys.ACCURACY_AT_THRESHOLD, "accuracy"),
     (MetricKeys.PRECISION_AT_THRESHOLD, "precision"),

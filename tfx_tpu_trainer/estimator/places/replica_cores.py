@@ -28,7 +28,7 @@ class CutVariable(NamedTuple):
     sharding: Any
 
     def read(self, handle: tf.Tensor) -> tf.Tensor:
-        """Reads it, inside of a program."""
+        """Reads it, inside a program."""
         value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=self.variable.get_attr("dtype"))
         value.set_shape(tf.TensorShape(self.variable.get_attr("shape")))
         return tf_private.with_sharding(value, self.sharding)
@@ -79,7 +79,7 @@ class ReplicaCores:
         )
 
     def annotated(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        """Annotates a batch, inside of a program, with how it is cut."""
+        """Annotates a batch, inside a program, with how it is cut."""
         counts = self._counts(name, stacked=False)
         if counts is None:
             return tensor

@@ -141,7 +141,7 @@ def compare(original: Record, ours: Record) -> list[Subject]:
             if entry.subject != name or entry not in ours.entries or is_later:
                 continue
             step = entry.step or 0
-            # A second training goes on with the first one's differences, unless it is of another model.
+            # A second training starts with the first one's differences, unless it trains another model.
             if step < reached:
                 past = {}
             reached = step

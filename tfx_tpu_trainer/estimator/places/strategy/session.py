@@ -58,7 +58,7 @@ class StrategySession(v1.Session):
 
     # Hooks, savers and the engine's own loops use it like any session: a fetch of a step's results
     # (the loss, the tensors of metrics, predictions) runs a step; a fetch of variables, such as a
-    # saver's, brings the strategy's values here. Tensors inside of a step can't be fetched.
+    # saver's, brings the strategy's values here. Tensors inside a step can't be fetched.
 
     def __init__(
         self, steps: StrategySteps, variables: VariableAccess, config: v1.ConfigProto | None
