@@ -184,6 +184,7 @@ def test_evaluations_share_a_graph_and_a_session(
         estimator.evaluate(edit(_input_fn()), hooks=hooks, checkpoint_path=path) for path in paths
     ]
     traced.clear()
+    caplog.clear()
     evaluation = OpenEvaluation(estimator, edit(_input_fn()), hooks=hooks, keeps_session=True)
     with log_lines(caplog) as logged:
         found = [dict(evaluation.evaluate(path).metrics) for path in paths]

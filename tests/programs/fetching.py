@@ -61,7 +61,7 @@ _LIST = [
         "1.0.4",
         "f880680a03fbf637c217443b7d3d8969d0b3aef4822b4ea13c2a124498dd21a0",
         _APACHE,
-        "its classifier, as it is called from the command line",
+        "its classifier, called from the command line",
     ),
     Package(
         "contextlib2",

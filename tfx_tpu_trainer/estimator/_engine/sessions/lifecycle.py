@@ -170,7 +170,7 @@ SessionCreatorFn = Callable[..., v1.train.SessionCreator]
 
 
 class KeptSession(v1.train.SessionCreator):
-    """A session on this host that stays open for one checkpoint after another; a `SessionCreatorFn`."""
+    """A local session that stays open for one checkpoint after another; a `SessionCreatorFn`."""
 
     def __init__(self) -> None:
         self._session: v1.Session | None = None
