@@ -74,6 +74,17 @@ TODAYS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sweep
+def test_a_keras_optimizer_takes_the_sum(tmp_path):
+    def loss_fn(outputs, labels):
+        # As in TensorFlow's guide of strategies: over the rows of all replicas.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        rows = runs.SHARE * replicas
+        return tf.reduce_sum(tf.square(outputs - labels)) / rows
+
+    on_cores.assert_descended(_trained(tmp_path, runs.model_fn_for(_keras_step, loss_fn)), 3)
+
+
 def test_todays_keras_optimizers_take_the_sum(tmp_path):
     def model_fn(features, labels, mode):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
