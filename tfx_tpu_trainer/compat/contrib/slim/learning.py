@@ -242,11 +242,12 @@ def train(
                     except tf.errors.OutOfRangeError:
                         _logger.info("The input has ended; the training ends too.")
                         supervisor.request_stop()
-                    if logdir and supervisor.is_chief:
-                        supervisor.saver.save(session, supervisor.save_path, supervisor.global_step)
                     supervisor.stop(
                         threads, close_summary_writer=True, ignore_live_threads=ignore_live_threads
                     )
+                    # After the threads: one that is still writing an earlier checkpoint would name it the latest.
+                    if logdir and supervisor.is_chief:
+                        supervisor.saver.save(session, supervisor.save_path, supervisor.global_step)
             except tf.errors.AbortedError:
                 # A server was restarted: its variables are those of the last checkpoint.
                 _logger.info("The session was lost; a new one continues from the last checkpoint.")
