@@ -1,5 +1,6 @@
 """Defines findings, the advice on names that they give, and the edits of a program's text as ranges of UTF-8 bytes."""
 
+import bisect
 import collections
 import dataclasses
 import enum
@@ -24,11 +25,15 @@ class TextEdit:
 
 def compatible_edits(edits: Iterable[TextEdit]) -> set[TextEdit]:
     """Chooses edits that fit together: of two that overlap, the longer."""
-    chosen: list[TextEdit] = []
+    chosen: set[TextEdit] = set()
+    # The chosen ones' places in order, of which at most the last one that starts before an edit's end overlaps it.
+    taken: list[tuple[int, int]] = []
     for edit in sorted(set(edits), key=lambda edit: (edit.start - edit.end, edit.start, edit.text)):
-        if not any(_overlap(edit, other) for other in chosen):
-            chosen.append(edit)
-    return set(chosen)
+        before = bisect.bisect_left(taken, (edit.end,))
+        if before == 0 or taken[before - 1][1] <= edit.start:
+            chosen.add(edit)
+            bisect.insort(taken, (edit.start, edit.end))
+    return chosen
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
@@ -42,10 +47,6 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
         pieces += [source[at : edit.start], new.encode()]
         at = edit.end
     return b"".join([*pieces, source[at:]]).decode()
-
-
-def _overlap(one: TextEdit, other: TextEdit) -> bool:
-    return one.start < other.end and other.start < one.end
 
 
 class Verdict(enum.Enum):

@@ -4,6 +4,7 @@ Each check takes a `Context`, which knows the roles of a program's functions and
 """
 
 import ast
+import collections
 import functools
 import re
 from collections.abc import Iterator
@@ -36,7 +37,14 @@ class Context:
 
     def api_calls(self, name: str) -> list[Call]:
         """Returns the calls of a class or function of tf.estimator, by its last name."""
-        return [each for each in self.program.calls if self.api_name(each) == name]
+        return self._api_calls.get(name, [])
+
+    @functools.cached_property
+    def _api_calls(self) -> dict[str, list[Call]]:
+        calls = collections.defaultdict[str, list[Call]](list)
+        for each in self.program.calls:
+            calls[self.api_name(each)].append(each)
+        return calls
 
     def api_name(self, call: Call) -> str:
         """Returns the last name of a called tf.estimator name; else ""."""
