@@ -1,25 +1,39 @@
 """Cases: which program, how edited, where; what came of it goes into docs/programs.md when asked."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from benchmarks.oracle_environment import oracle_python
 from tests.programs import results
 from tests.programs.fetching import UnreachableError, package_folder
-from tests.programs.running import DRIVERS, HandEdit, edited_copy, run_compat
+from tests.programs.running import DRIVERS, HandEdit, edited_copy, run_compat, run_prove
 
 PLACES = {"host": 0, "2 cores": 2, "8 cores": 8}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--write-table", action="store_true", help="write the outcomes into docs/programs.md"
+        "--write-table",
+        action="store_true",
+        help="write the outcomes into docs/programs.md, those of --prove into docs/how-to/prove-a-migration.md",
+    )
+    parser.addoption(
+        "--prove",
+        action="store_true",
+        help="run each program under the original too, and compare: `tfx-tpu-trainer prove`",
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the cases; a case with a cause in the program is expected to fail, and reported if it passes."""
+    if config.getoption("--prove", default=False):
+        items[:] = [
+            item
+            for item in items
+            if (marker := item.get_closest_marker("program")) and marker.kwargs.get("proved", True)
+        ]
     for item in items:
         if (marker := item.get_closest_marker("program")) is None:
             continue
@@ -28,12 +42,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xfail(strict=True, reason=cause))
 
 
+class ProvedError(Exception):
+    """A program was compared with the original: its files are gone, so there is nothing else to check."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Iterator[None]:
+    """Ends a test at the first run of its program if that was a proof."""
+    try:
+        return (yield)
+    except ProvedError:
+        return True
+
+
 class Case:
     """One program of a package, edited in one way, in one place.
 
     Attributes:
         cores: Emulated cores; 0 for the host.
         calls: What the program was seen to do: `"train"`, `"resume"`, `"evaluate"`, ...
+        proofs: The verdict of `run_prove`, with `--prove`.
     """
 
     def __init__(
@@ -46,9 +74,13 @@ class Case:
         repaired: Sequence[str],
         fix: Sequence[str],
         edits: Sequence[HandEdit],
+        prove: bool,
+        differs: str,
     ) -> None:
         self.cores = PLACES[place]
         self.calls: list[str] = []
+        self.proofs: list[str] = []
+        self._prove, self._differs = prove, differs
         self._folder = folder
         self._options = ["--repair"] if edit == "--repair" else []
         for module in repaired:
@@ -68,6 +100,20 @@ class Case:
         Returns:
             What it printed.
         """
+        if self._prove:
+            proof = run_prove(
+                [*self._options, *words],
+                original=oracle_python(),
+                packages=self._packages,
+                environment=environment,
+                cwd=self._folder,
+            )
+            self.proofs.append(proof)
+            holds = proof.startswith(("equal", "up to rounding"))
+            assert holds != bool(self._differs), (
+                f"{proof}, where {self._differs or 'no difference'!r} is known"
+            )
+            raise ProvedError
         ended = run_compat(
             [*self._options, *words],
             packages=self._packages,
@@ -110,6 +156,7 @@ def case(request: pytest.FixtureRequest, tmp_path: pathlib.Path, place: str) -> 
         hand_edits=len(edits),
         place=place,
         cause=marker.get("cause", ""),
+        differs=marker.get("differs", {}).get("host" if place == "host" else "cores", ""),
     )
     request.node.user_properties.append(("row", row.as_dict()))
     try:
@@ -125,8 +172,11 @@ def case(request: pytest.FixtureRequest, tmp_path: pathlib.Path, place: str) -> 
         repaired=marker.get("repaired", ()),
         fix=marker.get("fix", ()),
         edits=edits,
+        prove=request.config.getoption("--prove"),
+        differs=row.differs,
     )
     request.node.user_properties.append(("calls", made.calls))
+    request.node.user_properties.append(("proofs", made.proofs))
     return made
 
 

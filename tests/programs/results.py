@@ -1,6 +1,6 @@
-"""What came of the cases: kept in results.json, and told in docs/programs.md.
+"""Results of the cases: kept in results.json, listed in docs/programs.md and docs/how-to/prove-a-migration.md.
 
-`python -m tests.programs.results` rewrites the page, without a run.
+`python -m tests.programs.results` rewrites the pages, without a run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ PAGE = REPOSITORY / "docs" / "programs.md"
 _BEGIN, _END = (
     "<!-- made by `make test-programs`: begin -->",
     "<!-- made by `make test-programs`: end -->",
+)
+PROOFS_PAGE = REPOSITORY / "docs" / "how-to" / "prove-a-migration.md"
+_PROOFS_BEGIN, _PROOFS_END = (
+    '<!-- made by `make test-programs ARGS="--prove --write-table"`: begin -->',
+    '<!-- made by `make test-programs ARGS="--prove --write-table"`: end -->',
 )
 _ORDER = ("host", "2 cores", "8 cores")
 _EDITS = {
@@ -44,6 +49,8 @@ class Row:
         cause: Why it can't run; empty if it runs.
         calls: Its observed calls, each once.
         passed: Whether it ran to its end with right results.
+        differs: Why its proof does not hold; empty if it does.
+        proof: The verdict of its last proof, as `running.run_prove` returns it; empty if it had none.
     """
 
     package: str
@@ -54,6 +61,8 @@ class Row:
     cause: str = ""
     calls: tuple[str, ...] = ()
     passed: bool = False
+    differs: str = ""
+    proof: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -70,8 +79,13 @@ def note(report: pytest.TestReport) -> None:
         report.when != "call" and not (report.when == "setup" and report.failed)
     ):
         return
-    calls = tuple(dict.fromkeys(told.get("calls", ())))
-    row = dataclasses.replace(Row(**{**told["row"], "calls": calls}), passed=report.passed)
+    row = Row(**told["row"])
+    last = {each.key: each for each in read()}.get(row.key, row)
+    if proofs := told.get("proofs"):
+        row = dataclasses.replace(row, calls=last.calls, passed=last.passed, proof=proofs[0])
+    else:
+        calls = tuple(dict.fromkeys(told.get("calls", ())))
+        row = dataclasses.replace(row, calls=calls, passed=report.passed, proof=last.proof)
     _seen.append(row)
 
 
@@ -86,6 +100,8 @@ def write(*, whole: bool) -> None:
     text = json.dumps([row.as_dict() for row in rows], indent=1, ensure_ascii=False)
     FILE.write_text(f"{text}\n", encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    proofs = proofs_page(PROOFS_PAGE.read_text(encoding="utf-8"), rows)
+    PROOFS_PAGE.write_text(proofs, encoding="utf-8")
 
 
 def read() -> list[Row]:
@@ -106,6 +122,37 @@ def page(text: str, rows: Sequence[Row]) -> str:
     before, rest = text.split(_BEGIN)
     _, after = rest.split(_END)
     return f"{before}{_BEGIN}\n{_summary(rows)}\n\n{_cases(rows)}\n\n{_sources()}\n{_END}{after}"
+
+
+def proofs_page(text: str, rows: Sequence[Row]) -> str:
+    """Returns the page of proofs with a new table; see `page`."""
+    before, rest = text.split(_PROOFS_BEGIN)
+    _, after = rest.split(_PROOFS_END)
+    lines = [
+        "| package | program | edited | host | 2 cores | 8 cores | known difference |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (package, program, edit), places in _groups(row for row in rows if row.proof):
+        cells = [_proof(places.get(place)) for place in _ORDER]
+        why = "; ".join(dict.fromkeys(row.differs for row in places.values() if row.differs))
+        lines.append(f"| {package} | {program} | {_EDITS[edit]} | {' | '.join(cells)} | {why} |")
+    return f"{before}{_PROOFS_BEGIN}\n{chr(10).join(lines)}\n{_PROOFS_END}{after}"
+
+
+def _proof(row: Row | None) -> str:
+    """Returns a verdict without its details."""
+    if row is None:
+        return ""
+    verdict = row.proof.partition(":")[0]
+    return f"**{verdict}**" if row.differs else verdict
+
+
+def _groups(rows: Iterable[Row]) -> Iterable[tuple[tuple[str, str, str], dict[str, Row]]]:
+    """Returns the rows of each program by place."""
+    groups: dict[tuple[str, str, str], dict[str, Row]] = {}
+    for row in rows:
+        groups.setdefault((row.package, row.program, row.edit), {})[row.place] = row
+    return groups.items()
 
 
 def _summary(rows: Sequence[Row]) -> str:
@@ -138,10 +185,7 @@ def _cases(rows: Sequence[Row]) -> str:
         "| package | program | edited | host | 2 cores | 8 cores | seen |",
         "|---|---|---|---|---|---|---|",
     ]
-    groups: dict[tuple[str, str, str], dict[str, Row]] = {}
-    for row in rows:
-        groups.setdefault((row.package, row.program, row.edit), {})[row.place] = row
-    for (package, program, edit), places in groups.items():
+    for (package, program, edit), places in _groups(rows):
         any_row = next(iter(places.values()))
         edited = _EDITS[edit] + (f" ({any_row.hand_edits})" if any_row.hand_edits else "")
         cells = [_outcome(places.get(place)) for place in _ORDER]

@@ -1,6 +1,7 @@
 """How a program of a package runs: in its own process, edited in the way that its case says."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
@@ -12,6 +13,8 @@ from tests.programs.fetching import REPOSITORY, package_folder
 
 DRIVERS = pathlib.Path(__file__).parent / "drivers"
 RUN_SECONDS = 400
+# Twice on each side if something differs.
+PROOF_SECONDS = 1600
 # What the command sets itself, and what would choose for it.
 _OWN = (
     "TF_USE_LEGACY_KERAS",
@@ -91,16 +94,55 @@ def run_compat(
     Returns:
         The completed process with its output.
     """
+    command = [sys.executable, "-m", "tfx_tpu_trainer.compat", *words]
+    return _run(command, cwd, {**_path_of(packages), **(environment or {})})
+
+
+def run_prove(
+    words: Sequence[str],
+    *,
+    original: pathlib.Path,
+    packages: Sequence[str | pathlib.Path],
+    environment: Mapping[str, str] | None,
+    cwd: pathlib.Path,
+) -> str:
+    """Runs `tfx-tpu-trainer prove WORDS` with this interpreter as the original's; see `run_compat`.
+
+    Returns:
+        The verdict: `"equal"`, `"up to rounding, 1.5 ulps"`, `"different: step 3, loss"` or
+        `"not run: the program fails under ..."`.
+    """
+    file = cwd / "proof.json"
+    command = [sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main", "prove"]
+    command += ["--json", str(file), "--original", str(original), *words]
+    variables = {**_path_of(packages), **(environment or {})}
+    ended = _run(command, cwd, variables, seconds=PROOF_SECONDS)
+    if ended.returncode == 2:
+        return "not run: " + ended.stderr.strip().splitlines()[-1].removeprefix("Error: ")
+    assert ended.returncode in (0, 1), f"{ended.stdout[-1500:]}\n{ended.stderr[-5000:]}"
+    proof = json.loads(file.read_text(encoding="utf-8"))
+    if proof["verdict"] == "equal up to rounding":
+        return f"up to rounding, {max(each['ulps'] for each in proof['subjects']):.3g} ulps"
+    if (first := proof["first"]) is None:
+        return str(proof["verdict"])
+    step = first["entry"][2]
+    when = "" if step is None else f"step {step}, "
+    return f"{proof['verdict']}: {when}{first['what']} {first['name']}"
+
+
+def _path_of(packages: Sequence[str | pathlib.Path]) -> dict[str, str]:
     folders = [
         package_folder(package) if isinstance(package, str) else package for package in packages
     ]
-    path = os.pathsep.join(map(str, [REPOSITORY, *folders]))
-    command = [sys.executable, "-m", "tfx_tpu_trainer.compat", *words]
-    return _run(command, cwd, {"PYTHONPATH": path, **(environment or {})})
+    return {"PYTHONPATH": os.pathsep.join(map(str, [REPOSITORY, *folders]))}
 
 
 def _run(
-    command: Sequence[str], cwd: pathlib.Path | None, environment: Mapping[str, str]
+    command: Sequence[str],
+    cwd: pathlib.Path | None,
+    environment: Mapping[str, str],
+    *,
+    seconds: int = RUN_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if name not in _OWN}
     return subprocess.run(
@@ -109,6 +151,6 @@ def _run(
         env={**inherited, "PYTHONPATH": str(REPOSITORY), **environment},
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS,
+        timeout=seconds,
         check=False,
     )

@@ -11,6 +11,7 @@ import pytest
 from tests.programs import results
 from tests.programs.fetching import PACKAGES, Package, PackageError, UnreachableError, install
 
+PROOFS_MADE = 'made by `make test-programs ARGS="--prove --write-table"`'
 WHEEL = "some_package-1.0-py3-none-any.whl"
 
 
@@ -77,9 +78,27 @@ def test_each_package_is_pinned_once_and_by_hash():
 ROW = results.Row("some==1.0", "some.program", "none", 0, "host", calls=("train",), passed=True)
 
 
-def test_the_page_is_that_of_the_results():
-    text = results.PAGE.read_text(encoding="utf-8")
-    assert results.page(text, results.read()) == text
+@pytest.mark.parametrize(
+    ("file", "page"), [(results.PAGE, results.page), (results.PROOFS_PAGE, results.proofs_page)]
+)
+def test_the_page_is_that_of_the_results(file, page):
+    text = file.read_text(encoding="utf-8")
+    assert page(text, results.read()) == text
+
+
+def test_a_proof_is_listed_with_its_verdict_and_what_is_known():
+    rows = [
+        ROW,
+        dataclasses.replace(ROW, program="other", proof="up to rounding, 2 ulps"),
+        dataclasses.replace(
+            ROW, program="other", place="2 cores", proof="different: step 3, loss", differs="draws"
+        ),
+    ]
+    begin, end = (f"<!-- {PROOFS_MADE}: {word} -->" for word in ("begin", "end"))
+    text = results.proofs_page(f"above\n{begin}old{end}\nbelow\n", rows)
+    row = "| some==1.0 | other | unedited | up to rounding, 2 ulps | **different** |  | draws |"
+    assert text.splitlines()[4:] == [row, end, "below"]
+    assert text.startswith(f"above\n{begin}\n")
 
 
 def test_each_result_is_of_a_listed_package():

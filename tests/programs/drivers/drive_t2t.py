@@ -41,7 +41,7 @@ for name, value in (("model_dir", FOLDER), ("train_steps", 8), ("eval_steps", 2)
 for name in ("schedule", "warm_start_from", "std_server_protocol"):
     HPARAMS.add_hparam(name, None)
 PROBLEM = HPARAMS.problem
-os.makedirs(DATA)
+os.makedirs(DATA, exist_ok=True)
 PROBLEM.generate_data(DATA, DATA)
 
 
