@@ -213,14 +213,13 @@ def test_each_optimizer_goes_on_in_each_form(tmp_path, optimizer, form):
     _assert_equal(moved(tmp_path, form=form, optimizer=optimizer))
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize(
+@mostly_swept(
     "options",
     [
         {"read": moving_model.features_alone, "mode": "PER_HOST_V2"},
         {"read": moving_model.across, "across": True, "batch_axis": [0, 1, 0]},
     ],
-    ids=["features alone", "rows along another axis"],
+    kept=[{"read": moving_model.features_alone, "mode": "PER_HOST_V2"}],
 )
 def test_a_batch_of_another_structure_is_put_together_too(tmp_path, options):
     _assert_equal(moved(tmp_path, sizes=(16, 4, 0), **options))

@@ -208,7 +208,8 @@ def _put_together(
         if draw:
             assert source.iterator is not None
             # A source's batches must come in order.
-            with tf.control_dependencies(tf.nest.flatten(batches[-1], expand_composites=True)):
+            before = tf.nest.flatten(_leaves(batches[-1]), expand_composites=True)
+            with tf.control_dependencies(before):
                 batch = split_features_and_labels(source.iterator.get_next())
         batches.append(batch)
     columns = list(zip(*map(_leaves, batches)))
