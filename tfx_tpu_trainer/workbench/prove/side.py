@@ -5,6 +5,7 @@ Run by its path, by the interpreter of the original too, in whose environment th
 
 import importlib
 import json
+import operator
 import os
 import sys
 from typing import Any
@@ -16,9 +17,11 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
     # The rest of contrib comes from this package: the same code on both sides.
     importlib.import_module("tfx_tpu_trainer.compat.contrib")
     package = sys.modules["tfx_tpu_trainer"]
-    for name, module in (("estimator", v1.estimator), ("estimator.tpu", v1.estimator.tpu)):
-        sys.modules[f"tfx_tpu_trainer.{name}"] = module
+    for name in ("estimator", "estimator.experimental", "estimator.export", "estimator.tpu"):
+        sys.modules[f"tfx_tpu_trainer.{name}"] = operator.attrgetter(name)(v1)
     vars(package)["estimator"] = v1.estimator
+    # Programs of this package, and repaired ones, find it there.
+    v1.estimator.tpu.CrossShardOptimizer = v1.tpu.CrossShardOptimizer
     # TensorFlow 2.15 looks for its own layers in a module that no release of tf_keras has.
     layers = sys.modules[v1.layers.BatchNormalization.__module__]
     sys.modules["tf_keras.legacy_tf_layers.normalization"] = layers
@@ -31,11 +34,11 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
         initialize(self, *arguments, **{**named, "use_tpu": False})
 
     of_tpu.__init__ = without_tpu
-    # Repaired programs find both in `estimator.tpu`.
     v1.tpu.CrossShardOptimizer = v1.estimator.tpu.CrossShardOptimizer = _OwnOptimizer
     apis = [api.distribute.cluster_resolver for api in (tensorflow, v1, tensorflow.compat.v2)]
+    host = tensorflow.distribute.cluster_resolver.SimpleClusterResolver(v1.train.ClusterSpec({}))
     for module in (*apis, v1.estimator.tpu):
-        module.TPUClusterResolver = lambda *_, **__: None
+        module.TPUClusterResolver = lambda *_, **__: host
 
 
 class _OwnOptimizer:
