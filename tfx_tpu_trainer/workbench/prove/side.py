@@ -10,6 +10,16 @@ import os
 import sys
 from typing import Any
 
+# Names of tf.contrib.tpu that later TensorFlows have in the private module of their TPUEstimator only.
+_OF_CONTRIB = {
+    "BatchConfig",
+    "ExportSavedModelApiVersion",
+    "call_computation",
+    "export_estimator_savedmodel",
+    "inference_on_tpu",
+    "model_fn_inference_on_tpu",
+}
+
 
 def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
     """Lets repaired programs find the original's estimators, and keeps TPU programs on the host."""
@@ -20,24 +30,28 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
     for name in ("estimator", "estimator.experimental", "estimator.export", "estimator.tpu"):
         sys.modules[f"tfx_tpu_trainer.{name}"] = operator.attrgetter(name)(v1)
     vars(package)["estimator"] = v1.estimator
-    # Programs of this package, and repaired ones, find it there.
-    v1.estimator.tpu.CrossShardOptimizer = v1.tpu.CrossShardOptimizer
+    # Programs of this package, and repaired ones, find these names in `estimator.tpu`, as in tf.contrib.tpu.
+    tpu = v1.estimator.tpu
+    tpu.CrossShardOptimizer = v1.tpu.CrossShardOptimizer
+    tpu.TPUClusterResolver = tensorflow.distribute.cluster_resolver.TPUClusterResolver
+    private = vars(sys.modules[tpu.TPUEstimator.__module__])
+    for name in _OF_CONTRIB & private.keys():
+        setattr(tpu, name, private[name])
     # TensorFlow 2.15 looks for its own layers in a module that no release of tf_keras has.
     layers = sys.modules[v1.layers.BatchNormalization.__module__]
     sys.modules["tf_keras.legacy_tf_layers.normalization"] = layers
     if not on_host:
         return
-    of_tpu = v1.estimator.tpu.TPUEstimator
-    initialize = of_tpu.__init__
+    initialize = tpu.TPUEstimator.__init__
 
     def without_tpu(self: Any, *arguments: Any, **named: Any) -> None:
         initialize(self, *arguments, **{**named, "use_tpu": False})
 
-    of_tpu.__init__ = without_tpu
-    v1.tpu.CrossShardOptimizer = v1.estimator.tpu.CrossShardOptimizer = _OwnOptimizer
+    tpu.TPUEstimator.__init__ = without_tpu
+    v1.tpu.CrossShardOptimizer = tpu.CrossShardOptimizer = _OwnOptimizer
     apis = [api.distribute.cluster_resolver for api in (tensorflow, v1, tensorflow.compat.v2)]
     host = tensorflow.distribute.cluster_resolver.SimpleClusterResolver(v1.train.ClusterSpec({}))
-    for module in (*apis, v1.estimator.tpu):
+    for module in (*apis, tpu):
         module.TPUClusterResolver = lambda *_, **__: host
 
 
