@@ -1,13 +1,13 @@
 """Cases: which program, how edited, where; what came of it goes into docs/programs.md when asked."""
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
 from benchmarks.oracle_environment import oracle_python
 from tests.programs import results
-from tests.programs.fetching import UnreachableError, package_folder
+from tests.programs.fetching import IN_PROOFS, UnreachableError, package_folder
 from tests.programs.running import DRIVERS, HandEdit, edited_copy, run_compat, run_prove
 
 PLACES = {"host": 0, "2 cores": 2, "8 cores": 8}
@@ -61,7 +61,8 @@ class Case:
     Attributes:
         cores: Emulated cores; 0 for the host.
         calls: What the program was seen to do: `"train"`, `"resume"`, `"evaluate"`, ...
-        proofs: The verdict of `run_prove`, with `--prove`.
+        is_proof: Whether the program runs under the original too, with `--prove`.
+        proofs: The verdict of `run_prove` then.
     """
 
     def __init__(
@@ -74,13 +75,15 @@ class Case:
         repaired: Sequence[str],
         fix: Sequence[str],
         edits: Sequence[HandEdit],
-        prove: bool,
+        environment: Mapping[str, str],
+        is_proof: bool,
         differs: str,
     ) -> None:
         self.cores = PLACES[place]
         self.calls: list[str] = []
         self.proofs: list[str] = []
-        self._prove, self._differs = prove, differs
+        self.is_proof, self._differs = is_proof, differs
+        self._environment = environment
         self._folder = folder
         self._options = ["--repair"] if edit == "--repair" else []
         for module in repaired:
@@ -92,24 +95,23 @@ class Case:
             copy = edited_copy(packages[0], folder / "copy", fix=fix, edits=edits)
             self._packages[0] = copy
 
-    def run(
-        self, *words: str, calls: Sequence[str] = (), environment: dict[str, str] | None = None
-    ) -> str:
+    def run(self, *words: str, calls: Sequence[str] = ()) -> str:
         """Runs the program with these words, and notes what they made it do.
 
         Returns:
             What it printed.
         """
-        if self._prove:
+        if self.is_proof:
             proof = run_prove(
                 [*self._options, *words],
                 original=oracle_python(),
                 packages=self._packages,
-                environment=environment,
+                environment=self._environment,
                 cwd=self._folder,
             )
             self.proofs.append(proof)
-            holds = proof.startswith(("equal", "up to rounding"))
+            # A program that races holds on some days.
+            holds = proof.startswith(("equal", "up to rounding", "not reproducible"))
             assert holds != bool(self._differs), (
                 f"{proof}, where {self._differs or 'no difference'!r} is known"
             )
@@ -117,7 +119,7 @@ class Case:
         ended = run_compat(
             [*self._options, *words],
             packages=self._packages,
-            environment=environment,
+            environment=self._environment,
             cwd=self._folder,
         )
         assert ended.returncode == 0, f"{ended.stdout[-1500:]}\n{ended.stderr[-5000:]}"
@@ -147,7 +149,10 @@ class Case:
 def case(request: pytest.FixtureRequest, tmp_path: pathlib.Path, place: str) -> Case:
     """Returns the case in the test's marker `program`."""
     marker = request.node.get_closest_marker("program").kwargs
+    is_proof = request.config.getoption("--prove")
     packages = [marker["package"], *marker.get("needs", ())]
+    if is_proof:
+        packages = [IN_PROOFS.get(package, package) for package in packages]
     edits = marker.get("edits", ())
     row = results.Row(
         package=marker["package"],
@@ -172,7 +177,8 @@ def case(request: pytest.FixtureRequest, tmp_path: pathlib.Path, place: str) -> 
         repaired=marker.get("repaired", ()),
         fix=marker.get("fix", ()),
         edits=edits,
-        prove=request.config.getoption("--prove"),
+        environment=marker.get("environment", {}),
+        is_proof=is_proof,
         differs=row.differs,
     )
     request.node.user_properties.append(("calls", made.calls))

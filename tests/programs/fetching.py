@@ -193,6 +193,13 @@ _LIST = [
     ),
     Package(
         "tensorflow-probability",
+        "0.23.0",
+        "dda5cacfe50cb19ecd96f3ce81e6ff8680d84213bcfe94ca0aaf6e5f51c88061",
+        _APACHE,
+        "the last version for TensorFlow 2.15, for proofs",
+    ),
+    Package(
+        "tensorflow-probability",
         "0.24.0",
         "8c1774683e38359dbcaf3697e79b7e6a4e69b9c7b3679e78ee18f43e59e5759b",
         _APACHE,
@@ -250,6 +257,8 @@ _LIST = [
 ]
 PACKAGES = {package.requirement: package for package in _LIST}
 """By `name==version`."""
+IN_PROOFS = {"tensorflow-probability==0.24.0": "tensorflow-probability==0.23.0"}
+"""Packages that TensorFlow 2.15 can't import, and the versions that both sides of a proof can."""
 
 
 class PackageError(Exception):

@@ -14,7 +14,9 @@ from tests.programs.fetching import REPOSITORY, package_folder
 DRIVERS = pathlib.Path(__file__).parent / "drivers"
 RUN_SECONDS = 400
 # Twice on each side if something differs.
-PROOF_SECONDS = 1600
+PROOF_SECONDS = 850
+# Messages that protoc wrote before 3.19 are read by protobuf's Python code alone since protobuf 4.
+OLD_MESSAGES = {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
 # What the command sets itself, and what would choose for it.
 _OWN = (
     "TF_USE_LEGACY_KERAS",
@@ -109,8 +111,8 @@ def run_prove(
     """Runs `tfx-tpu-trainer prove WORDS` with this interpreter as the original's; see `run_compat`.
 
     Returns:
-        The verdict: `"equal"`, `"up to rounding, 1.5 ulps"`, `"different: step 3, loss"` or
-        `"not run: the program fails under ..."`.
+        The verdict: `"equal"`, `"up to rounding, 1.5 ulps"`, `"different: step 3, loss"`,
+        `"not reproducible: the original's second run ..."` or `"not run: the program fails ..."`.
     """
     file = cwd / "proof.json"
     command = [sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main", "prove"]
@@ -123,6 +125,9 @@ def run_prove(
     proof = json.loads(file.read_text(encoding="utf-8"))
     if proof["verdict"] == "equal up to rounding":
         return f"up to rounding, {max(each['ulps'] for each in proof['subjects']):.3g} ulps"
+    for each in proof["unheld"]:
+        if each.startswith("the original's second run differs"):
+            return f"not reproducible: {each}"
     if (first := proof["first"]) is None:
         return str(proof["verdict"])
     step = first["entry"][2]

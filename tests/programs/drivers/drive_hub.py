@@ -31,6 +31,9 @@ def text_module():
 
 
 def publish(module_fn):
+    """Publishes a module; a later run in the same folder uses it too."""
+    if os.path.exists(MODULE):
+        return
     with tf.Graph().as_default(), tf.Session() as session:
         module = hub.Module(hub.create_module_spec(module_fn))
         session.run(tf.global_variables_initializer())
