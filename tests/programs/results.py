@@ -79,29 +79,34 @@ def note(report: pytest.TestReport) -> None:
         report.when != "call" and not (report.when == "setup" and report.failed)
     ):
         return
-    row = Row(**told["row"])
-    last = {each.key: each for each in read()}.get(row.key, row)
-    if proofs := told.get("proofs"):
-        row = dataclasses.replace(row, calls=last.calls, passed=last.passed, proof=proofs[0])
-    else:
-        calls = tuple(dict.fromkeys(told.get("calls", ())))
-        row = dataclasses.replace(row, calls=calls, passed=report.passed, proof=last.proof)
-    _seen.append(row)
+    calls = tuple(dict.fromkeys(told.get("calls", ())))
+    row = Row(**{**told["row"], "calls": calls, "proof": "".join(told.get("proofs", ()))})
+    _seen.append(dataclasses.replace(row, passed=report.passed))
 
 
-def write(*, whole: bool) -> None:
-    """Writes results.json and the page.
+def write(*, whole: bool, proofs: bool) -> None:
+    """Writes results.json and the pages.
 
     Args:
         whole: Whether all cases ran: rows of cases that are gone go too.
+        proofs: Whether the cases were proofs, which leave alone how the programs run by themselves.
     """
-    kept = {} if whole else {row.key: row for row in read()}
-    rows = sorted((kept | {row.key: row for row in _seen}).values(), key=lambda row: row.key)
+    last = {row.key: row for row in read()}
+    found = {row.key: _merged(last.get(row.key, row), row, proofs=proofs) for row in _seen}
+    kept = {} if whole else last
+    rows = sorted((kept | found).values(), key=lambda row: row.key)
     text = json.dumps([row.as_dict() for row in rows], indent=1, ensure_ascii=False)
     FILE.write_text(f"{text}\n", encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    proofs = proofs_page(PROOFS_PAGE.read_text(encoding="utf-8"), rows)
-    PROOFS_PAGE.write_text(proofs, encoding="utf-8")
+    proved = proofs_page(PROOFS_PAGE.read_text(encoding="utf-8"), rows)
+    PROOFS_PAGE.write_text(proved, encoding="utf-8")
+
+
+def _merged(last: Row, row: Row, *, proofs: bool) -> Row:
+    """Returns a case's row with a new proof, or with a new run and the last proof."""
+    if proofs:
+        return dataclasses.replace(last, differs=row.differs, proof=row.proof or last.proof)
+    return dataclasses.replace(row, proof=last.proof)
 
 
 def read() -> list[Row]:
@@ -215,4 +220,4 @@ def _sources() -> str:
 
 
 if __name__ == "__main__":
-    write(whole=False)
+    write(whole=False, proofs=False)

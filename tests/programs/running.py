@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from tests.programs.fetching import REPOSITORY, package_folder
+from tfx_tpu_trainer.workbench.prove.comparison import Difference
+from tfx_tpu_trainer.workbench.prove.records import Entry
 
 DRIVERS = pathlib.Path(__file__).parent / "drivers"
 RUN_SECONDS = 400
@@ -105,7 +107,7 @@ def run_prove(
     *,
     original: pathlib.Path,
     packages: Sequence[str | pathlib.Path],
-    environment: Mapping[str, str] | None,
+    environment: Mapping[str, str],
     cwd: pathlib.Path,
 ) -> str:
     """Runs `tfx-tpu-trainer prove WORDS` with this interpreter as the original's; see `run_compat`.
@@ -117,8 +119,7 @@ def run_prove(
     file = cwd / "proof.json"
     command = [sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main", "prove"]
     command += ["--json", str(file), "--original", str(original), *words]
-    variables = {**_path_of(packages), **(environment or {})}
-    ended = _run(command, cwd, variables, seconds=PROOF_SECONDS)
+    ended = _run(command, cwd, {**_path_of(packages), **environment}, seconds=PROOF_SECONDS)
     if ended.returncode == 2:
         return "not run: " + ended.stderr.strip().splitlines()[-1].removeprefix("Error: ")
     assert ended.returncode in (0, 1), f"{ended.stdout[-1500:]}\n{ended.stderr[-5000:]}"
@@ -130,9 +131,8 @@ def run_prove(
             return f"not reproducible: {each}"
     if (first := proof["first"]) is None:
         return str(proof["verdict"])
-    step = first["entry"][2]
-    when = "" if step is None else f"step {step}, "
-    return f"{proof['verdict']}: {when}{first['what']} {first['name']}"
+    difference = Difference(**{**first, "entry": Entry(*first["entry"])})
+    return f"{proof['verdict']}: {difference.title}"
 
 
 def _path_of(packages: Sequence[str | pathlib.Path]) -> dict[str, str]:
