@@ -26,7 +26,7 @@ class TextEdit:
 def compatible_edits(edits: Iterable[TextEdit]) -> set[TextEdit]:
     """Chooses edits that fit together: of two that overlap, the longer."""
     chosen: set[TextEdit] = set()
-    # The chosen ones' places in order, of which at most the last one that starts before an edit's end overlaps it.
+    # In order. They do not overlap, so only the last one that starts before an edit's end can overlap the edit.
     taken: list[tuple[int, int]] = []
     for edit in sorted(set(edits), key=lambda edit: (edit.start - edit.end, edit.start, edit.text)):
         before = bisect.bisect_left(taken, (edit.end,))
