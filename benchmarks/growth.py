@@ -54,9 +54,10 @@ AXES = {
     "variables": Axis(unit="variable", sizes=(10, 100, 1_000, 10_000)),
     "layers": Axis(unit="layer", sizes=(3, 10, 30, 100, 300)),
     "cores": Axis(unit="core", sizes=(1, 4, 16, 64)),
-    "slices": Axis(unit="slice", sizes=(0, 10, 50, 200)),
+    "slices": Axis(unit="slice", sizes=(0, 10, 50, 200, 1_000)),
     "predictions": Axis(unit="row predicted", sizes=(10_240, 102_400, 1_024_000, 5_120_000)),
     "checkpoint": Axis(unit="MiB", sizes=(64, 256, 1_024, 4_096), clock="wall"),
+    "input": Axis(unit="MiB", sizes=(1_280, 5_120, 20_480), clock="wall"),
     "hosts": Axis(unit="process", sizes=(1, 2, 3, 4)),
 }
 
@@ -80,6 +81,8 @@ BOUNDS = (
     Bound("rows", (MEMORY, 10_240_000), (MEMORY, 10_240), 1.05),
     Bound("predictions", (MEMORY, 5_120_000), (MEMORY, 10_240), 1.05),
     Bound("slices", ("evaluate", 50), ("evaluate", 0), 1.5),
+    Bound("input", ("evaluate", 20_480), ("tf.data", 20_480), 1.1),
+    Bound("input", (MEMORY, 20_480), (MEMORY, 1_280), 1.05),
     Bound("checkpoint", ("save", 4_096), ("write", 4_096), 1.2),
 )
 
@@ -298,7 +301,7 @@ def main(
     timeout: float,
     output: Path | None,
 ) -> None:
-    """Measures how the cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts."""
+    """Measures how the cost grows with rows, variables, layers, cores, slices, predictions, checkpoints, inputs and hosts."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)

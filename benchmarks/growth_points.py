@@ -29,6 +29,9 @@ _HIDDEN_LAYERS = 3
 _SLICED_BATCHES = 400
 _SAVED_MIB = 64
 _SAVES = 6
+# An encoded image's size; a file's records; what one read of a file takes.
+_RECORD_BYTES, _FILE_MIB, _PIECE_BYTES = 1 << 17, 256, 1 << 20
+_RECORDS_IN_BATCH = 64
 
 
 class Clock:
@@ -195,6 +198,73 @@ class _SavesAndWrites(v1.train.CheckpointSaverListener):
         }
 
 
+def _input(mib: int, folder: Path, clock: Clock) -> None:
+    """Evaluates records on the disk; goes through the same dataset without a model, and through the files' bytes."""
+    files = _write_records(mib, folder)
+    made = _estimator(folder, layers=_HIDDEN_LAYERS)
+    made.train(_input_fn, steps=1)
+
+    def parse(examples: tf.Tensor) -> Any:
+        spec = {
+            "image": tf.io.FixedLenFeature([], tf.string),
+            "label": tf.io.FixedLenFeature([], tf.int64),
+        }
+        row = tf.io.parse_example(examples, spec)
+        pixels = tf.io.decode_raw(tf.strings.substr(row["image"], 0, _WIDTH), tf.uint8)
+        pixels.set_shape([None, _WIDTH])
+        return {"x": tf.cast(pixels, tf.float32) / 255}, row["label"]
+
+    def input_fn() -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(files, num_parallel_reads=2).batch(_RECORDS_IN_BATCH)
+        return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+    _forget(files)
+    with clock.call("evaluate"):
+        made.evaluate(input_fn)
+    _forget(files)
+    with clock.call("tf.data"):
+        for _ in input_fn():
+            pass
+    _forget(files)
+    with clock.call("read"):
+        for path in files:
+            with open(path, "rb", buffering=0) as file:
+                while file.read(_PIECE_BYTES):
+                    pass
+
+
+def _write_records(mib: int, folder: Path) -> list[str]:
+    generator = np.random.default_rng(5)
+    images = [generator.bytes(_RECORD_BYTES) for _ in range(16)]
+    feature = tf.train.Feature
+    records = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    "image": feature(bytes_list=tf.train.BytesList(value=[image])),
+                    "label": feature(int64_list=tf.train.Int64List(value=[number % 2])),
+                }
+            )
+        ).SerializeToString()
+        for number, image in enumerate(images)
+    ]
+    files = []
+    for start in range(0, mib, _FILE_MIB):
+        files.append(str(folder / f"records-{start}"))
+        with tf.io.TFRecordWriter(files[-1]) as writer:
+            for number in range((min(mib - start, _FILE_MIB) << 20) // _RECORD_BYTES):
+                writer.write(records[number % len(records)])
+    return files
+
+
+def _forget(files: list[str]) -> None:
+    """Drops the files from the system's memory, so the next read is from the disk."""
+    for path in files:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def _hosts(number: int, folder: Path, clock: Clock) -> None:
     """Trains in many processes of a cluster, each with its own rows."""
     found = growth_hosts.train(number, folder, steps=_STEPS)
@@ -298,6 +368,7 @@ PROGRAMS: dict[str, Callable[[int, Path, Clock], None]] = {
     "cores": _cores,
     "slices": _slices,
     "checkpoint": _checkpoint,
+    "input": _input,
     "hosts": _hosts,
 }
 
