@@ -16,11 +16,9 @@ from tfx_tpu_trainer.components.report._run_data import Curve, Series
 
 _VEGA_LITE = "5.20"
 # A phone shows a chart at four fifths of its size; 12-point labels stay readable.
-_WIDTH, _HEIGHT, _BAR, _LETTERS = 340, 180, 20, 12
+_WIDTH, _HEIGHT, _LETTERS = 340, 180, 12
 # The page's width on a desktop. The axis turns logarithmic when the largest value is _FAR times the smallest.
 _FULL_WIDTH, _FULL_HEIGHT, _FAR = 1000, 240, 20
-# Sizes next to the names of bars.
-_BARS_WIDTH, _LONGEST_BAR_NAME = 220, 200
 _MOST_ROWS = 25
 _MOST_NUMBERED = 12
 _LONGEST_NAME = 160
@@ -28,14 +26,7 @@ _LONGEST_BESIDE = 16
 _ALWAYS_COLORED = ("training", "eval")
 _INK = "currentColor"
 # Distinguishable on white, on black, and for colour-blind readers.
-_COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
-# The axis with the bars' names, in the given order.
-_BAR_NAMES: dict[str, Any] = {
-    "field": "name",
-    "type": "nominal",
-    "sort": None,
-    "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
-}
+COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
 _CONFIG: dict[str, Any] = {
     # The chart's own label describes it; the table below holds every value.
     "aria": False,
@@ -65,8 +56,8 @@ _CONFIG: dict[str, Any] = {
         "labelFontSize": _LETTERS,
         "labelLimit": 280,
     },
-    "range": {"category": _COLORS},
-    "mark": {"color": _COLORS[0]},
+    "range": {"category": COLORS},
+    "mark": {"color": COLORS[0]},
     "text": {"color": _INK, "fontSize": _LETTERS},
 }
 
@@ -161,15 +152,15 @@ def draw_series(
     wide = {"layer": layers, "height": _FULL_HEIGHT, "width": _FULL_WIDTH}
     return Chart(
         title=name,
-        svg=_svg({"layer": layers, "height": _HEIGHT}, label) if points else "",
+        svg=drawn_svg({"layer": layers, "height": _HEIGHT}, label) if points else "",
         table=_series_table(series),
-        full_width=_svg(wide, label) if points and full_width else "",
+        full_width=drawn_svg(wide, label) if points and full_width else "",
     )
 
 
 def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
     """Gives training and evaluation the same colours on every chart of a page."""
-    legend = _legend(sources)
+    legend = legend_of(sources)
     # Compared runs have their own names.
     fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
     return {
@@ -181,7 +172,8 @@ def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _legend(names: Sequence[str]) -> dict[str, Any] | None:
+def legend_of(names: Sequence[str]) -> dict[str, Any] | None:
+    """Returns the legend of a chart's colours; `None` if there is only one."""
     if len(names) < 2:
         return None
     # Long names are stacked, since they would overlap in a row.
@@ -230,165 +222,6 @@ def _thinned(steps: Sequence[int]) -> Sequence[int]:
     return steps[:: max(1, -(-len(steps) // _MOST_ROWS))]
 
 
-def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
-    """Draws one bar for each name, in the given order."""
-    bars = [
-        {"name": cut(name), "value": value, "text": number_text(value)}
-        for name, value in values.items()
-        if math.isfinite(value)
-    ]
-    x = {"field": "value", "type": "quantitative", "axis": {"title": unit, "tickCount": 5}}
-    label = f"{title}: " + ", ".join(f"{bar['name']} {bar['text']} {unit}" for bar in bars[:10])
-    spec = {
-        "data": {"values": bars},
-        "width": _BARS_WIDTH,
-        "height": {"step": _BAR},
-        "encoding": {"y": _BAR_NAMES, "x": x},
-        "layer": [
-            {"mark": {"type": "bar", "height": {"band": 0.7}}},
-            {
-                "mark": {"type": "text", "align": "left", "dx": 4},
-                "encoding": {"text": {"field": "text"}},
-            },
-        ],
-    }
-    return Chart(
-        title=title,
-        svg=_svg(spec, label) if bars else "",
-        table=Table(
-            head=("", unit),
-            rows=tuple((cut(name), number_text(value)) for name, value in values.items()),
-        ),
-    )
-
-
-def draw_intervals(
-    title: str, values: Mapping[str, tuple[float, tuple[float, float] | None]]
-) -> Chart:
-    """Draws a number of each run with its interval."""
-    points: list[dict[str, Any]] = [
-        {
-            "name": cut(name),
-            "value": value,
-            "low": interval[0] if interval else value,
-            "high": interval[1] if interval else value,
-        }
-        for name, (value, interval) in values.items()
-        if all(map(math.isfinite, (value, *(interval or ()))))
-    ]
-    x = {
-        "type": "quantitative",
-        "scale": {"zero": False},
-        "axis": {"title": title, "tickCount": 5},
-    }
-    spec = {
-        "data": {"values": points},
-        "width": _BARS_WIDTH,
-        "height": {"step": _BAR},
-        "encoding": {"y": _BAR_NAMES},
-        "layer": [
-            {
-                "mark": {"type": "rule", "strokeWidth": 2, "color": _COLORS[0]},
-                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 50},
-                "encoding": {"x": {"field": "value", **x}},
-            },
-        ],
-    }
-    label = f"{title}: " + ", ".join(
-        f"{point['name']} {number_text(point['value'])}" for point in points[:10]
-    )
-    return Chart(
-        title=title,
-        svg=_svg(spec, label) if points else "",
-        table=Table(
-            head=("run", title, "95 % interval"),
-            rows=tuple(
-                (
-                    cut(name),
-                    number_text(value),
-                    " to ".join(map(number_text, interval)) if interval else "",
-                )
-                for name, (value, interval) in values.items()
-            ),
-        ),
-    )
-
-
-def draw_parts(
-    title: str, parts: Mapping[str, Mapping[str, float]], *, unit: str, whole: float
-) -> Chart:
-    """Draws one stacked bar for each name."""
-    kinds = list(dict.fromkeys(kind for of_bar in parts.values() for kind in of_bar))
-    sums = {name: sum(of_bar.values()) for name, of_bar in parts.items()}
-    pieces = []
-    for name, of_bar in parts.items():
-        begin = 0.0
-        for kind, size in of_bar.items():
-            end = begin + size
-            pieces.append({"name": cut(name), "kind": kind, "begin": begin, "end": end})
-            begin = end
-    spec = {
-        "data": {"values": pieces},
-        "width": _BARS_WIDTH,
-        "height": {"step": _BAR + 4},
-        "encoding": {
-            "y": _BAR_NAMES,
-            "x": {
-                "field": "begin",
-                "type": "quantitative",
-                "scale": {"domain": [0, whole], "nice": False},
-                "axis": {"title": unit, "tickCount": 5},
-            },
-        },
-        "layer": [
-            {
-                "mark": {"type": "bar", "height": {"band": 0.7}},
-                "encoding": {
-                    "x2": {"field": "end"},
-                    "color": {
-                        "field": "kind",
-                        "type": "nominal",
-                        "sort": None,
-                        "scale": {"domain": kinds},
-                        "legend": _legend(kinds) or {},
-                    },
-                },
-            },
-            {
-                "data": {
-                    "values": [
-                        {"name": cut(name), "begin": size, "text": number_text(size)}
-                        for name, size in sums.items()
-                    ]
-                },
-                "mark": {"type": "text", "align": "left", "dx": 4},
-                "encoding": {"text": {"field": "text"}},
-            },
-        ],
-    }
-    label = f"{title}: " + ", ".join(
-        f"{cut(name)} {number_text(size)} {unit}" for name, size in list(sums.items())[:10]
-    )
-    return Chart(
-        title=title,
-        svg=_svg(spec, label) if pieces else "",
-        table=Table(
-            head=("", *kinds, f"together, {unit}"),
-            rows=tuple(
-                (
-                    cut(name),
-                    *(number_text(of_bar[kind]) if kind in of_bar else "" for kind in kinds),
-                    number_text(sums[name]),
-                )
-                for name, of_bar in parts.items()
-            ),
-        ),
-    )
-
-
 def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
     """Draws a curve over two numbers."""
     points = [{"x": x, "y": y, "at": n} for n, (x, y) in enumerate(zip(curve.x, curve.y))]
@@ -411,7 +244,7 @@ def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
     shown = [*range(0, len(points) - 1, every), len(points) - 1] if points else []
     return Chart(
         title=curve.name,
-        svg=_svg(
+        svg=drawn_svg(
             {"layer": layers, "height": _HEIGHT},
             f"{curve.name}: {curve.y_name} by {curve.x_name}, {len(points)} points",
         )
@@ -460,7 +293,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str] = 
     }
     layers: list[dict[str, Any]] = [
         {
-            "mark": {"type": "rect", "color": _COLORS[0]},
+            "mark": {"type": "rect", "color": COLORS[0]},
             "encoding": {
                 "opacity": {
                     "field": "share",
@@ -476,7 +309,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str] = 
     size = max(_WIDTH // 2, min(_WIDTH, 30 * len(confusion)))
     return Chart(
         title="Confusion matrix",
-        svg=_svg(
+        svg=drawn_svg(
             {"data": {"values": cells}, "encoding": axes, "layer": layers, "height": size},
             f"Confusion matrix: {right:,} of {total:,} rows are on its diagonal",
         ),
@@ -492,7 +325,8 @@ def cut(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
 
 
-def _svg(spec: Mapping[str, Any], label: str) -> str:
+def drawn_svg(spec: Mapping[str, Any], label: str) -> str:
+    """Draws a chart of Vega-Lite; a screen reader reads its label."""
     drawn = _drawn(json.dumps({"width": _WIDTH, "config": _CONFIG, **spec}))
     # Vega labels its groups of marks for assistive technology even with aria off.
     return drawn.replace("<svg ", f'<svg role="img" aria-label={quoteattr(label)} ', 1)

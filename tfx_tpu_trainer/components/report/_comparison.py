@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
+from tfx_tpu_trainer.components.report._bar_charts import draw_intervals
 from tfx_tpu_trainer.components.report._charts import (
     Table,
     cut,
-    draw_intervals,
     draw_series,
     number_text,
 )

@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.components.evaluation import compare_losses, overfits
+from tfx_tpu_trainer.components.report._bar_charts import draw_bars
 from tfx_tpu_trainer.components.report._charts import (
     Mark,
     Table,
     cut,
-    draw_bars,
     draw_confusion,
     draw_curve,
     draw_series,

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import jinja2
 
 from tfx_tpu_trainer._support.progress import EVALUATE, REST, TRACE, TRAIN
+from tfx_tpu_trainer.components.report._bar_charts import draw_bars, draw_parts
 from tfx_tpu_trainer.components.report._charts import (
     Chart,
     Table,
     cut,
-    draw_bars,
-    draw_parts,
     number_text,
 )
 from tfx_tpu_trainer.components.report._run_data import (
