@@ -48,11 +48,6 @@ def test_the_yaml_beside_each_pipeline_is_valid(name: str) -> None:
     assert config.push_folder == f"runs/{name}/serving"
 
 
-def test_pipelines_are_found_by_folder() -> None:
-    assert pipeline_names() == ["digits", "penguin", "taxi"]
-    assert find_pipeline("pipelines.taxi").package == find_pipeline("taxi").package
-
-
 def test_a_tpu_slice_is_a_name_or_all_that_is_known_of_it(config_file: Path) -> None:
     config = load_config(Config, config_file, overrides=["trainer.tpu=v5e:8"])
     assert config.trainer.tpu is not None and config.trainer.tpu.tpu_slice.topology == "2x4"
@@ -362,148 +357,11 @@ def test_a_missing_key_is_named(config_file: Path, refused) -> None:
         load_config(Config, config_file)
 
 
-def no_config(given, content, *says):
-    """A row of docs/bad-input.md for a file that holds no config."""
-    return bad_input.case("config", given, "config.yaml ", *says, values=content)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        no_config(
-            "an empty file", b"", "must contain a mapping of settings, such as 'name: taxi'; found"
-        ),
-        no_config(
-            "a list", b"- a\n- b\n", "must contain a mapping of settings, such as", "found list"
-        ),
-        no_config("brackets left open", b"name: [", "is not valid YAML: while parsing a flow node"),
-        no_config("a key twice", b"name: a\nname: b\n", "the key 'name' is given twice", "line 2"),
-        no_config(
-            "text in Latin-1", "name: täxi".encode("latin-1"), "is not UTF-8", "save it as UTF-8"
-        ),
-        no_config(
-            "text in UTF-16", "name: taxi".encode("utf-16"), "is not UTF-8", "save it as UTF-8"
-        ),
-        no_config("a NUL", b"name: taxi\0", "is not valid YAML: unacceptable character #x0000"),
-        no_config("the key `[a, b]`", b"[a, b]: 1", "the key ['a', 'b'] is not a name", "line 1"),
-        no_config(
-            "lists 5,000 deep", b"x: " + b"[" * 5000, "is not valid YAML: it is nested too deeply"
-        ),
-        no_config(
-            "the date 2020-99-01", b"x: 2020-99-01", "is not valid YAML: month must be in 1..12"
-        ),
-        no_config("a number of 5,000 digits", b"x: " + b"9" * 5000, "value has 5000 digits"),
-        no_config(
-            "a tag of Python", b"x: !!python/name:os", "is not valid YAML: could not determine"
-        ),
-        no_config(
-            "two documents", b"a: 1\n---\nb: 1", "expected a single document", "another document"
-        ),
-    ],
-)
-def test_a_file_that_is_no_config_is_refused(config_file: Path, content: bytes, refused) -> None:
-    config_file.write_bytes(content)
-    with refused(ConfigError):
-        load_config(Config, config_file)
-
-
 def test_only_the_beginning_of_a_long_value_is_shown(config_file: Path) -> None:
     nested = "[[[[[[1]]]]]]" + ", x" * 2_000
     message = error_of(config_file, f"name=[{nested}]")
     assert len(message) < 1000
     assert "'name' is [" in message
-
-
-@bad_input.row(
-    "config",
-    "a path where the file",
-    "can't read the config '",
-    "none.yaml': No such file or directory; give another with --config",
-)
-def test_a_missing_file_is_named(tmp_path: Path, refused) -> None:
-    with refused(ConfigError):
-        load_config(Config, tmp_path / "none.yaml")
-
-
-@bad_input.row(
-    "config",
-    "a folder instead of a file",
-    "can't read the config '",
-    "': Is a directory; give another with --config",
-)
-def test_a_folder_is_no_config(tmp_path: Path, refused) -> None:
-    with refused(ConfigError):
-        load_config(Config, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        bad_input.case(
-            "config",
-            f"`--pipeline {name}`",
-            f"unknown pipeline {name!r}; {hint} here: digits, penguin, taxi; name another",
-            values=name,
-        )
-        for name, hint in {
-            "taxy": "did you mean 'taxi'? Pipelines",
-            "../../x": "pipelines",
-            ".taxi": "did you mean 'taxi'? Pipelines",
-            "os.path": "pipelines",
-            "''": "pipelines",
-        }.items()
-    ],
-)
-def test_what_is_no_pipeline_is_refused(name: str, refused) -> None:
-    with refused(ConfigError):
-        find_pipeline(name)
-
-
-@pytest.mark.parametrize(
-    ("package", "source"),
-    [
-        bad_input.case(
-            "config",
-            f"a pipeline whose `config.py` {given}",
-            f"config.py has no usable config ({says}",
-            "give it a class Config(PipelineConfig)",
-            values=(package, source),
-        )
-        for package, given, source, says in (
-            ("mine.one", "has no class Config", "", "AttributeError: "),
-            ("mine.two", "is not Python", "class", "SyntaxError: invalid syntax"),
-            (
-                "mine.three",
-                "imports what does not exist",
-                "import no",
-                "ModuleNotFoundError: No module",
-            ),
-            (
-                "mine.four",
-                "fails",
-                "\nx = 1 / 0",
-                "ZeroDivisionError: division by zero, config.py line 2",
-            ),
-            (
-                "mine.five",
-                "ends the process",
-                "raise SystemExit(0)",
-                "SystemExit: 0, config.py line 1",
-            ),
-        )
-    ],
-)
-def test_a_pipeline_without_a_config_class_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, source: str, refused
-) -> None:
-    folder = tmp_path.joinpath(*package.split("."))
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(YAML)
-    (folder / "config.py").write_text(source)
-    (folder / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    with refused(ConfigError):
-        find_pipeline(package).config_class()
 
 
 def test_reading_a_config_imports_no_tensorflow() -> None:

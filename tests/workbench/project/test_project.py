@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.bad_input import row
+from tests.bad_input import case, row
 from tfx_tpu_trainer._support.processes import module_command
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.project.config import ConfigError, ProjectConfig
-from tfx_tpu_trainer.workbench.project.project import find_pipeline, load_project
+from tfx_tpu_trainer.workbench.project.project import (
+    find_pipeline,
+    load_project,
+    pipeline_names,
+)
 from tfx_tpu_trainer.workbench.project.roots import Root
 
 YAML = """
@@ -275,3 +279,78 @@ def test_a_command_without_its_extra_names_the_install(command: str) -> None:
         "Error: The runner of pipelines needs ml_metadata, which is not installed: "
         "pip install 'tfx-tpu-trainer[tfx]'\n"
     )
+
+
+def test_pipelines_are_found_by_folder() -> None:
+    assert pipeline_names() == ["digits", "penguin", "taxi"]
+    assert find_pipeline("pipelines.taxi").package == find_pipeline("taxi").package
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        case(
+            "config",
+            f"`--pipeline {name}`",
+            f"unknown pipeline {name!r}; {hint} here: digits, penguin, taxi; name another",
+            values=name,
+        )
+        for name, hint in {
+            "taxy": "did you mean 'taxi'? Pipelines",
+            "../../x": "pipelines",
+            ".taxi": "did you mean 'taxi'? Pipelines",
+            "os.path": "pipelines",
+            "''": "pipelines",
+        }.items()
+    ],
+)
+def test_what_is_no_pipeline_is_refused(name: str, refused) -> None:
+    with refused(ConfigError):
+        find_pipeline(name)
+
+
+@pytest.mark.parametrize(
+    ("package", "source"),
+    [
+        case(
+            "config",
+            f"a pipeline whose `config.py` {given}",
+            f"config.py has no usable config ({says}",
+            "give it a class Config(PipelineConfig)",
+            values=(package, source),
+        )
+        for package, given, source, says in (
+            ("mine.one", "has no class Config", "", "AttributeError: "),
+            ("mine.two", "is not Python", "class", "SyntaxError: invalid syntax"),
+            (
+                "mine.three",
+                "imports what does not exist",
+                "import no",
+                "ModuleNotFoundError: No module",
+            ),
+            (
+                "mine.four",
+                "fails",
+                "\nx = 1 / 0",
+                "ZeroDivisionError: division by zero, config.py line 2",
+            ),
+            (
+                "mine.five",
+                "ends the process",
+                "raise SystemExit(0)",
+                "SystemExit: 0, config.py line 1",
+            ),
+        )
+    ],
+)
+def test_a_pipeline_without_a_config_class_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, source: str, refused
+) -> None:
+    folder = tmp_path.joinpath(*package.split("."))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(YAML)
+    (folder / "config.py").write_text(source)
+    (folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with refused(ConfigError):
+        find_pipeline(package).config_class()

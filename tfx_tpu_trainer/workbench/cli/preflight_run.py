@@ -52,8 +52,12 @@ from tfx_tpu_trainer.preflight import (
     write_json,
     write_sweep,
 )
-from tfx_tpu_trainer.workbench.cli.preflight_choice import check_choice, write_choice
-from tfx_tpu_trainer.workbench.cli.preflight_project import completed, project_of
+from tfx_tpu_trainer.workbench.cli.preflight_project import (
+    check_choice,
+    completed,
+    project_of,
+    write_choice,
+)
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.estimator.tpu import RunConfig
