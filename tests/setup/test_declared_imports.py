@@ -31,11 +31,11 @@ EXTRAS = {
     "components/user_module": ["", "tfx"],
     "hardware": ["tfx"],
     "preflight": ["preflight"],
+    "workbench/cli": ["", "report"],
     "workbench/history": ["tfx"],
     "workbench/new": ["new"],
     "workbench/notebook": ["notebook"],
     "workbench/project": ["tfx"],
-    "workbench/prove": ["", "report"],
     "workbench/run": ["tfx"],
 }
 # Wings of which each folder is a part.

@@ -261,11 +261,7 @@ def verdict_of(subjects: Sequence[Subject]) -> str:
 def find_first_op(
     original: Record, ours: Record, entry: Entry
 ) -> tuple[Difference | None, list[str], list[str]]:
-    """Finds the first op of a step with other outputs, or, if it has none, with other attributes.
-
-    Returns:
-        The op, and the ops before it that only one side made.
-    """
+    """Finds the first op of a step with other outputs or attributes, and the ops before it that only one side made."""
     if entry not in original.entries or entry not in ours.entries:
         return None, [], []
     (one, eps), (other, _) = original.read(entry), ours.read(entry)
