@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.components.clusters._compiling import CompiledPipeline
 
 
 def tiny_spec() -> dict[str, Any]:

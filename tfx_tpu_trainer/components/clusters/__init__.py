@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         check_image_holds,
         check_project,
     )
-    from tfx_tpu_trainer.components.clusters._compiled_pipeline import (
+    from tfx_tpu_trainer.components.clusters._compiling import (
         CompiledPipeline,
         check_output,
+        compile_pipeline,
     )
-    from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
     from tfx_tpu_trainer.components.clusters._html_page import RunPage
     from tfx_tpu_trainer.components.clusters._kubeflow_run import KubeflowRun
     from tfx_tpu_trainer.components.clusters._pipeline_spec import TaskOptions
@@ -73,8 +73,7 @@ __getattr__, __dir__ = lazy_names(
             "check_image_holds",
             "check_project",
         ],
-        "._compiled_pipeline": ["CompiledPipeline", "check_output"],
-        "._compiling": ["compile_pipeline"],
+        "._compiling": ["CompiledPipeline", "check_output", "compile_pipeline"],
         "._html_page": ["RunPage"],
         "._kubeflow_run": ["KubeflowRun"],
         "._pipeline_spec": ["TaskOptions"],

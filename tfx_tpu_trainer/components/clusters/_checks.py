@@ -134,15 +134,7 @@ def is_google_account(name: str) -> bool:
 
 
 def check_host(host: str, token: str | None = None) -> None:
-    """Checks the form of an API's address and of its bearer token.
-
-    Args:
-        host: The address.
-        token: The token, which no message shows. Defaults to `None`.
-
-    Raises:
-        JobError: If one has another form.
-    """
+    """Checks the form of an API's address and of its bearer token, which no message shows."""
     try:
         parts = urllib.parse.urlsplit(host)
         named = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)

@@ -1,4 +1,4 @@
-"""Compiles a TFX pipeline for Kubeflow Pipelines or Vertex AI, without a network.
+"""Compiles a TFX pipeline for Kubeflow Pipelines or Vertex AI, without a network, and writes the result.
 
 Kubeflow Pipelines' open-source backend can't run, or ignores, some of TFX's output. Its compiler
 (`backend/src/v2/compiler/visitor.go`) ends with an error at an executor that is neither a container nor an importer.
@@ -9,18 +9,21 @@ types that TFX's container needs, which `pod_entry.py` fills in.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import json
+import os
+import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import yaml
 from google.protobuf import json_format
-from tfx import v1 as tfx
 
-from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR
+from tfx_tpu_trainer._support.file_systems import check_can_be_written
+from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.components.clusters._checks import JobError, check_image
-from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
-from tfx_tpu_trainer.components.clusters._html_page import ENTRY_POINT, show_pages
 from tfx_tpu_trainer.components.clusters._pipeline_spec import (
     TaskOptions,
     never_cache,
@@ -30,8 +33,12 @@ from tfx_tpu_trainer.components.clusters._pipeline_spec import (
 from tfx_tpu_trainer.components.clusters._pods import Pods, check_vertex_pods, vertex_labels
 from tfx_tpu_trainer.hardware import TpuSpec
 
+if TYPE_CHECKING:
+    from tfx import v1 as tfx
+
 Backend = Literal["kubeflow", "vertex"]
 
+_FIRST_LINE = "# PIPELINE DEFINITION\n"
 # Spans, dates and versions in the pattern of a split, as TFX's ExampleGens read them.
 _SPANS = re.compile(r"\{(?:SPAN|VERSION)(?::\d+)?\}|\{(?:YYYY|MM|DD)\}")
 
@@ -67,7 +74,11 @@ def compile_pipeline(
         raise JobError(
             "kfp, which compiles pipelines, is not installed; install 'tfx-tpu-trainer[kubeflow]'"
         )
+    # Imported late: a wrong output is reported without TFX.
     from kfp.pipeline_spec import pipeline_spec_pb2
+    from tfx import v1 as tfx
+
+    from tfx_tpu_trainer.components.clusters._html_page import show_pages
 
     check_image(image)
     _check_modules(pipeline)
@@ -172,6 +183,9 @@ def _check_executors(pipeline_spec: Mapping[str, Any]) -> None:
 
 def _declare_types(pipeline_spec: dict[str, Any]) -> None:
     """Starts TFX's containers with `pod_entry.py`, which gives them the types of their inputs."""
+    from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR
+    from tfx_tpu_trainer.components.clusters._html_page import ENTRY_POINT
+
     for _, _, executor in _tasks(pipeline_spec):
         command = executor.get("container", {}).get("command", [])
         if command[-2:] == ["-m", RUN_EXECUTOR]:
@@ -207,3 +221,105 @@ def _tasks(
     for task, definition in sorted(pipeline_spec["root"]["dag"]["tasks"].items()):
         label = components[definition["componentRef"]["name"]].get("executorLabel")
         yield task, definition, executors.get(label, {})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompiledPipeline:
+    """A pipeline in the form that Kubeflow Pipelines and Vertex AI read.
+
+    Attributes:
+        job: A kfp-pipeline-spec `PipelineJob` in JSON form: `pipelineSpec`, `runtimeConfig`.
+        platform_spec: A `PlatformSpec` in JSON form: each pod's requirements on its node. Empty if there are none.
+    """
+
+    job: Mapping[str, Any]
+    platform_spec: Mapping[str, Any]
+
+    @property
+    def pipeline_spec(self) -> Mapping[str, Any]:
+        """The `PipelineSpec` in JSON form."""
+        return self.job["pipelineSpec"]
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name."""
+        return self.pipeline_spec["pipelineInfo"]["name"]
+
+    @property
+    def root(self) -> str:
+        """Where the pipeline writes its artifacts."""
+        return self.job["runtimeConfig"]["gcsOutputDirectory"]
+
+    def to_text(self, form: Literal["yaml", "json"]) -> str:
+        """Returns the text of a file.
+
+        Args:
+            form: `"yaml"` is for Kubeflow Pipelines: the `PipelineSpec`, and as a second document the `PlatformSpec`.
+                `"json"` is for Vertex AI: the `PipelineJob`, with the `PlatformSpec` next to its `pipelineSpec`.
+        """
+        if form == "json":
+            platform = {"platformSpec": self.platform_spec} if self.platform_spec else {}
+            return json.dumps({**self.job, **platform}, indent=1, sort_keys=True) + "\n"
+        documents = [self.pipeline_spec, *([self.platform_spec] if self.platform_spec else [])]
+        text = yaml.dump_all(map(_plain, documents), Dumper=yaml.SafeDumper, sort_keys=True)
+        return f"{_FIRST_LINE}# Name: {self.name}\n{text}"
+
+    def write(self, path: str | pathlib.Path) -> None:
+        """Writes a file, whole or not at all.
+
+        Args:
+            path: Its name; the ending decides the form: `.json`, `.yaml` or `.yml`.
+
+        Raises:
+            ValueError: If the ending is not one of these.
+            OSError: If it can't be written.
+        """
+        text = self.to_text(_form_of(path))
+        try:
+            write_whole(path, text)
+        except OSError as error:
+            raise OSError(f"output {str(path)!r} can't be written ({error.strerror})") from None
+
+
+def check_output(path: str | pathlib.Path) -> None:
+    """Checks that a compiled pipeline can be written to a path, before compiling it.
+
+    Args:
+        path: Where it would be written; its ending, .yaml or .json, decides the form.
+
+    Raises:
+        ValueError: If the ending is not one of these, it can't be written, or the existing file is not a compiled
+            pipeline.
+    """
+    _form_of(path)
+    check_can_be_written("output", path)
+    if os.path.isfile(path) and not _is_compiled(pathlib.Path(path).read_bytes()):
+        raise ValueError(
+            f"output {str(path)!r} exists and is not a compiled pipeline: give another name "
+            "with --output"
+        )
+
+
+def _form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:
+    """Returns the form that a file name's ending means."""
+    ending = pathlib.Path(path).suffix
+    if ending == ".json":
+        return "json"
+    if ending in (".yaml", ".yml"):
+        return "yaml"
+    raise ValueError(f"output {str(path)!r} ends with neither .yaml nor .json: rename it.")
+
+
+def _is_compiled(content: bytes) -> bool:
+    if not content or content.startswith(_FIRST_LINE.encode()):
+        return True
+    try:
+        job = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(job, dict) and "pipelineSpec" in job
+
+
+def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    # Repeated parts must be distinct objects, or YAML writes the second one as an alias.
+    return json.loads(json.dumps(document))

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.components.clusters._checks import (
     check_kubeflow_host,
     find_credentials,
 )
-from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.components.clusters._compiling import CompiledPipeline
 from tfx_tpu_trainer.components.clusters._pods import is_object_name
 
 _SEND_SECONDS = 60.0

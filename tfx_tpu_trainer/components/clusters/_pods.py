@@ -82,7 +82,6 @@ ObjectName = Annotated[
         "'registry-key'",
     ),
 ]
-"""Name of a Secret or another object."""
 
 # The backend names the pod's volume after it.
 VolumeName = Annotated[
@@ -106,7 +105,6 @@ LabelValue = Annotated[
         "with a letter or digit (an annotation takes any text)",
     ),
 ]
-"""Value of a label or a taint."""
 
 Variable = Annotated[
     str,
@@ -115,16 +113,11 @@ Variable = Annotated[
         "name of an environment variable; give letters, digits and '_', such as 'HTTPS_PROXY'",
     ),
 ]
-"""Name of an environment variable."""
 
 VariableValue = Annotated[
     str,
-    _of_form(
-        lambda text: "\0" not in text,
-        "value of an environment variable: remove the NUL",
-    ),
+    _of_form(lambda text: "\0" not in text, "value of an environment variable: remove the NUL"),
 ]
-"""Value of an environment variable."""
 
 SecretKey = Annotated[
     str,
@@ -133,7 +126,6 @@ SecretKey = Annotated[
         "key of a Secret; give letters, digits, '-', '_' and '.', such as 'access-key'",
     ),
 ]
-"""Key of a Secret's data."""
 
 MountPath = Annotated[str, AfterValidator(_mount_path)]
 """Absolute path in a container, without superfluous '/'."""
@@ -264,13 +256,7 @@ class PodSettings(Checked):
 
 
 # Kubeflow Pipelines supports these since 2.2.
-_LATER = (
-    "tolerations",
-    "image_pull_secrets",
-    "image_pull_policy",
-    "labels",
-    "annotations",
-)
+_LATER = ("tolerations", "image_pull_secrets", "image_pull_policy", "labels", "annotations")
 
 
 class Pods(Checked):

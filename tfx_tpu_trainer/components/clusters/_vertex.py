@@ -24,7 +24,7 @@ from tfx_tpu_trainer.components.clusters._checks import (
     check_vertex_project,
     find_credentials,
 )
-from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.components.clusters._compiling import CompiledPipeline
 from tfx_tpu_trainer.components.clusters._pods import Variable, VariableValue
 from tfx_tpu_trainer.hardware import TpuSpec
 
