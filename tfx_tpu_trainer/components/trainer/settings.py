@@ -29,12 +29,12 @@ from tfx_tpu_trainer.components.trainer.values import (
     Specs,
     Steps,
     Tpu,
+    check_names,
     execution_value,
     first_problem,
     json_problem,
     shown,
     stored_as,
-    suggest,
 )
 
 RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
@@ -49,10 +49,10 @@ _BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 class About:
     """Facts about a setting beyond its type and default."""
 
-    in_checkpoint: bool = (
-        True  # Whether it affects checkpoints, so changing it makes another training.
-    )
-    not_legacy: str = ""  # Why it does not apply to a module that makes its own estimator.
+    # Whether it affects checkpoints, so changing it makes another training.
+    in_checkpoint: bool = True
+    # Why it does not apply to a module that makes its own estimator.
+    not_legacy: str = ""
 
 
 _INPUTS = About(not_legacy="the module's input functions set it")
@@ -156,15 +156,7 @@ class TrainSettings(pydantic.BaseModel):
             ValueError: If a name is unknown or a value is invalid; names the value and the fix.
         """
         where = f"{source}: " if source else ""
-        if not isinstance(values, Mapping):
-            raise ValueError(
-                f"{where}{shown(values)} is not valid; give a dict of settings by name"
-            )
-        for name in values:
-            if name not in cls.model_fields:
-                raise ValueError(
-                    f"{where}unknown setting {name!r}; {suggest(name, cls.model_fields)}"
-                )
+        check_names(values, cls.model_fields, where)
         known = {k: v for k, v in values.items() if v is not None and k not in deferred}
         known.setdefault("use_tpu", "tpu" in known)
         try:
@@ -243,59 +235,45 @@ def broken_rule(settings: TrainSettings, *, deferred: Collection[str] = ()) -> s
 
 
 def _rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
-    """Yields the names and the problem of each violated rule over one or several settings."""
+    """Yields the problem of each violated rule over one or several settings, with their names."""
     yield {"params"}, _params_problem(settings.params)
-    yield (
-        {"export_to_cpu", "export_to_tpu"},
-        (
-            None
-            if settings.export_to_cpu or settings.export_to_tpu is not False
-            else "export_to_cpu=False and export_to_tpu=False leave nothing to export; set one of them"
-        ),
-    )
-    yield (
-        {"eval_every_steps", "eval_every_secs"},
-        (
+    if not settings.export_to_cpu and settings.export_to_tpu is False:
+        yield (
+            {"export_to_cpu", "export_to_tpu"},
+            "export_to_cpu=False and export_to_tpu=False leave nothing to export; set one of them",
+        )
+    if settings.eval_every_steps and settings.eval_every_secs:
+        problem = (
             f"eval_every_steps={settings.eval_every_steps} and eval_every_secs="
             f"{settings.eval_every_secs} are both set; give one of them"
-            if settings.eval_every_steps and settings.eval_every_secs
-            else None
-        ),
-    )
-    yield (
-        {"best_metric", "eval_every_steps", "eval_every_secs"},
-        (
+        )
+        yield {"eval_every_steps", "eval_every_secs"}, problem
+    if settings.best_metric and not settings.evaluates_in_training:
+        problem = (
             f"best_metric={settings.best_metric!r} needs evaluations during training; give "
             "eval_every_steps or eval_every_secs"
-            if settings.best_metric and not settings.evaluates_in_training
-            else None
-        ),
-    )
-    yield (
-        {"best_metric", "early_stopping_patience"},
-        (
+        )
+        yield {"best_metric", "eval_every_steps", "eval_every_secs"}, problem
+    if settings.early_stopping_patience and not settings.best_metric:
+        problem = (
             f"early_stopping_patience={settings.early_stopping_patience} needs a metric to watch; "
             "give best_metric"
-            if settings.early_stopping_patience and not settings.best_metric
-            else None
-        ),
-    )
-    yield (
-        {"preflight", "tpu"},
-        f"preflight={settings.preflight!r} compiles for a TPU slice, but tpu is not set; give a "
-        "slice, such as tpu='v5e:2x4', or leave preflight out"
-        if settings.preflight != "off" and settings.tpu is None
-        else None,
-    )
+        )
+        yield {"best_metric", "early_stopping_patience"}, problem
+    if settings.preflight != "off" and settings.tpu is None:
+        problem = (
+            f"preflight={settings.preflight!r} compiles for a TPU slice, but tpu is not set; give a "
+            "slice, such as tpu='v5e:2x4', or leave preflight out"
+        )
+        yield {"preflight", "tpu"}, problem
     store = settings.mlflow_tracking_uri or ""
-    yield (
-        {"mlflow_tracking_uri"},
-        f"mlflow_tracking_uri={shown(re.sub(_PASSWORD, '...', store))} has a password, which ML "
-        "Metadata and the training's page would show; set MLFLOW_TRACKING_URI in the trainer's "
-        "environment instead, and give mlflow_experiment"
-        if re.search(_PASSWORD, store)
-        else None,
-    )
+    if re.search(_PASSWORD, store):
+        problem = (
+            f"mlflow_tracking_uri={shown(re.sub(_PASSWORD, '...', store))} has a password, which ML "
+            "Metadata and the training's page would show; set MLFLOW_TRACKING_URI in the trainer's "
+            "environment instead, and give mlflow_experiment"
+        )
+        yield {"mlflow_tracking_uri"}, problem
     yield from _tpu_rules(settings)
     for name in _BATCH_SIZES:
         yield {name, "use_tpu", "num_shards"}, _division_problem(settings, name)
@@ -333,13 +311,12 @@ def _tpu_rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]
     tpu, cores = settings.tpu, settings.num_cores_per_replica
     if tpu is None:
         return
-    yield (
-        {"use_tpu"},
-        f"use_tpu=False contradicts tpu={tpu.slice_name!r}; leave one of them out, or emulate the "
-        "cores of that slice on this host with master='emulated'"
-        if not settings.use_tpu
-        else None,
-    )
+    if not settings.use_tpu:
+        problem = (
+            f"use_tpu=False contradicts tpu={tpu.slice_name!r}; leave one of them out, or emulate the "
+            "cores of that slice on this host with master='emulated'"
+        )
+        yield {"use_tpu"}, problem
     misfit = _problem(lambda: tpu.num_replicas(cores))
     yield {"num_cores_per_replica"}, misfit
     if misfit:

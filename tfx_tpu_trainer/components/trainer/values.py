@@ -10,7 +10,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any, ParamSpec
 
 import pydantic
@@ -55,18 +55,7 @@ def json_problem(value: Any, *, depth: int = 0) -> str | None:
 
 
 def read_json(text: str, wanted: str) -> Any:
-    """Reads JSON.
-
-    Args:
-        text: The text.
-        wanted: The expected content, for the error: "an object".
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: If it is not JSON, or nested too deeply.
-    """
+    """Reads JSON; an error names what is wanted, such as "object"."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -81,6 +70,15 @@ def suggest(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     valid = ", ".join(map(repr, names)) or "none"
     return f"did you mean {near[0]!r}? (valid: {valid})" if near else f"valid: {valid}"
+
+
+def check_names(values: Any, known: Collection[str], where: str) -> None:
+    """Checks that values are a dict of settings; `where` begins the message."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where}{shown(values)} is not valid; give a dict of settings by name")
+    for name in values:
+        if name not in known:
+            raise ValueError(f"{where}unknown setting {name!r}; {suggest(name, known)}")
 
 
 P = ParamSpec("P")

@@ -38,9 +38,8 @@ from tfx_tpu_trainer.components.trainer.values import (
     Folder,
     Name,
     Positive,
+    check_names,
     first_problem,
-    shown,
-    suggest,
 )
 from tfx_tpu_trainer.components.tuning._search_space import ParamReads, SearchSpace
 from tfx_tpu_trainer.components.user_module._module import (
@@ -123,15 +122,7 @@ class TuneSettings(pydantic.BaseModel):
         Raises:
             ValueError: If a name is unknown or missing, or a value is invalid; names it and the fix.
         """
-        if not isinstance(values, Mapping):
-            raise ValueError(
-                f"{source}: {shown(values)} is not valid; give a dict of settings by name"
-            )
-        for name in values:
-            if name not in cls.model_fields:
-                raise ValueError(
-                    f"{source}: unknown setting {name!r}; {suggest(name, cls.model_fields)}"
-                )
+        check_names(values, cls.model_fields, f"{source}: ")
         known = {name: value for name, value in values.items() if value is not None}
         if "objective" not in known:
             raise ValueError(
