@@ -13,6 +13,7 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,44 +60,29 @@ class Chip:
         return int(self.program_hbm_gib * 2**30)
 
 
-def _chip(
-    generation: str,
-    devices: int,
-    hbm_gib: int,
-    program_hbm_gib: float,
-    bf16_tflops: float,
-    hbm_gb_per_s: float,
-    ici_gb_per_s: float,
-    dcn_gbit_per_s: float | None,
-    sparse_cores: int,
-) -> Chip:
-    return Chip(
-        generation=generation,
-        devices=devices,
-        hbm_gib=hbm_gib,
-        program_hbm_gib=program_hbm_gib,
-        bf16_tflops=bf16_tflops,
-        hbm_gb_per_s=hbm_gb_per_s,
-        ici_gb_per_s=ici_gb_per_s,
-        dcn_gbit_per_s=dcn_gbit_per_s,
-        sparse_cores=sparse_cores,
-        session_training=generation in ("v2", "v3", "v4"),
-        runs_tensorflow=generation != "tpu7x",
-    )
-
+_NUMBERS = (
+    *("devices", "hbm_gib", "program_hbm_gib", "bf16_tflops", "hbm_gb_per_s", "ici_gb_per_s"),
+    *("dcn_gbit_per_s", "sparse_cores"),
+)
+_CHIPS: Mapping[str, tuple[Any, ...]] = {
+    "v2": (2, 16, 7.48, 46, 700, 248, None, 0),
+    "v3": (2, 32, 15.48, 123, 900, 328, None, 0),
+    "v4": (1, 32, 30.75, 275, 1228, 300, None, 4),
+    "v5e": (1, 16, 15.75, 197, 819, 200, 25, 0),
+    "v5p": (1, 95, 95.74, 459, 2765, 600, 50, 4),
+    "v6e": (1, 32, 31.25, 918, 1640, 448, 100, 2),
+    # Two devices per chip, as its compiler lists them; the memory limit is that of libtpu 0.0.42.1.
+    "tpu7x": (2, 192, 94.74, 2307, 7380, 600, 100, 4),
+}
 
 CHIPS: Mapping[str, Chip] = {
-    chip.generation: chip
-    for chip in (
-        _chip("v2", 2, 16, 7.48, 46, 700, 248, None, 0),
-        _chip("v3", 2, 32, 15.48, 123, 900, 328, None, 0),
-        _chip("v4", 1, 32, 30.75, 275, 1228, 300, None, 4),
-        _chip("v5e", 1, 16, 15.75, 197, 819, 200, 25, 0),
-        _chip("v5p", 1, 95, 95.74, 459, 2765, 600, 50, 4),
-        _chip("v6e", 1, 32, 31.25, 918, 1640, 448, 100, 2),
-        # Two devices per chip, as its compiler lists them; the memory limit is that of libtpu 0.0.42.1.
-        _chip("tpu7x", 2, 192, 94.74, 2307, 7380, 600, 100, 4),
+    generation: Chip(
+        generation=generation,
+        session_training=generation in ("v2", "v3", "v4"),
+        runs_tensorflow=generation != "tpu7x",
+        **dict(zip(_NUMBERS, numbers, strict=True)),
     )
+    for generation, numbers in _CHIPS.items()
 }
 """Generation -> chip."""
 
@@ -131,7 +117,7 @@ class Slice:
     @property
     def num_chips(self) -> int:
         """The number of chips."""
-        return math.prod(map(int, self.topology.split("x")))
+        return _chips_in(self.topology)
 
     @property
     def chips_per_host(self) -> int:
@@ -145,11 +131,11 @@ class Slice:
 
 
 # Single machines, then slices of machines with four chips each.
-_V2 = ("2x2", ("4x4", "8x8", "16x16"))
-_V3 = ("2x2", ("4x4", "4x8", "8x8", "8x16", "16x16", "16x32", "32x32"))
+_V2 = ("2x2", "4x4", "8x8", "16x16")
+_V3 = ("4x4", "4x8", "8x8", "8x16", "16x16", "16x32", "32x32")
 _THREE_DIMENSIONS = (
-    "2x2x1",
-    ("2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16"),
+    *("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16"),
+    "8x16x16",
 )
 _LITE = ("4x4", "4x8", "8x8", "8x16", "16x16")
 
@@ -157,36 +143,17 @@ _LITE = ("4x4", "4x8", "8x8", "8x16", "16x16")
 @lru_cache(maxsize=1)
 def known_slices() -> tuple[Slice, ...]:
     """Returns all slices, smallest first within a generation."""
+    v2, v3 = ("cloud-tpu", "TPU_V2"), ("cloud-tpu", "TPU_V3")
+    v4, v5p = ("ct4p-hightpu-4t", "tpu-v4-podslice"), ("ct5p-hightpu-4t", "tpu-v5p-slice")
     return (
-        *_of_machines_with_four("v2", *_V2, vertex=("cloud-tpu", "TPU_V2")),
-        Slice(
-            chip=CHIPS["v3"],
-            topology=_V3[0],
-            hosts=1,
-            gke_machine_type="ct3-hightpu-4t",
-            gke_accelerator="tpu-v3-device",
-            vertex_machine_type="cloud-tpu",
-            vertex_accelerator_type="TPU_V3",
-        ),
-        *_of_machines_with_four(
-            "v3",
-            None,
-            _V3[1],
-            gke=("ct3p-hightpu-4t", "tpu-v3-slice"),
-            vertex=("cloud-tpu", "TPU_V3"),
-        ),
-        *_of_machines_with_four(
-            "v4", *_THREE_DIMENSIONS, gke=("ct4p-hightpu-4t", "tpu-v4-podslice")
-        ),
+        *(_slice("v2", each, vertex=v2) for each in _V2),
+        _slice("v3", "2x2", gke=("ct3-hightpu-4t", "tpu-v3-device"), vertex=v3),
+        *(_slice("v3", each, gke=("ct3p-hightpu-4t", "tpu-v3-slice"), vertex=v3) for each in _V3),
+        *(_slice("v4", each, gke=v4) for each in _THREE_DIMENSIONS),
         *_lite("v5e", "ct5lp-hightpu", "tpu-v5-lite-podslice"),
-        *_of_machines_with_four(
-            "v5p",
-            *_THREE_DIMENSIONS,
-            gke=("ct5p-hightpu-4t", "tpu-v5p-slice"),
-            vertex=("ct5p-hightpu-4t", None),
-        ),
+        *(_slice("v5p", each, gke=v5p, vertex=(v5p[0], None)) for each in _THREE_DIMENSIONS),
         *_lite("v6e", "ct6e-standard", "tpu-v6e-slice"),
-        *_of_machines_with_four("tpu7x", *_THREE_DIMENSIONS, gke=("tpu7x-standard-4t", "tpu7x")),
+        *(_slice("tpu7x", each, gke=("tpu7x-standard-4t", "tpu7x")) for each in _THREE_DIMENSIONS),
     )
 
 
@@ -228,7 +195,7 @@ def _nearest(shape: str, slices: Iterable[Slice]) -> str:
     """Names the slices with the next smaller and larger number of chips."""
     slices = list(slices)
     try:
-        wanted = math.prod(map(int, shape.split("x")))
+        wanted = _chips_in(shape)
     except ValueError:
         # Slices with different machines may share a topology's name.
         topologies = dict.fromkeys(each.topology for each in slices)
@@ -239,44 +206,41 @@ def _nearest(shape: str, slices: Iterable[Slice]) -> str:
     return ", ".join(list(names)[:3])
 
 
-def _of_machines_with_four(
+def _slice(
     generation: str,
-    single: str | None,
-    multiple: Iterable[str],
+    topology: str,
     *,
+    chips_per_host: int = 4,
     gke: tuple[str, str] | tuple[None, None] = (None, None),
     vertex: tuple[str, str | None] | tuple[None, None] = (None, None),
-) -> list[Slice]:
-    topologies = [*([single] if single else []), *multiple]
-    return [
-        Slice(
-            chip=CHIPS[generation],
-            topology=topology,
-            hosts=math.prod(map(int, topology.split("x"))) // 4,
-            gke_machine_type=gke[0],
-            gke_accelerator=gke[1],
-            vertex_machine_type=vertex[0],
-            vertex_accelerator_type=vertex[1],
-        )
-        for topology in topologies
-    ]
+) -> Slice:
+    """Makes a slice with its types of machines and accelerators on GKE and Vertex."""
+    return Slice(
+        chip=CHIPS[generation],
+        topology=topology,
+        hosts=_chips_in(topology) // chips_per_host,
+        gke_machine_type=gke[0],
+        gke_accelerator=gke[1],
+        vertex_machine_type=vertex[0],
+        vertex_accelerator_type=vertex[1],
+    )
+
+
+def _chips_in(topology: str) -> int:
+    return math.prod(map(int, topology.split("x")))
 
 
 def _lite(generation: str, machines: str, accelerator: str) -> list[Slice]:
     """Returns the slices of v5e and v6e: machines of one, four and eight chips, larger ones of four each."""
-
-    def of(topology: str, chips_per_host: int) -> Slice:
-        chips = math.prod(map(int, topology.split("x")))
-        machine = f"{machines}-{chips_per_host}t"
-        return Slice(
-            chip=CHIPS[generation],
-            topology=topology,
-            hosts=chips // chips_per_host,
-            gke_machine_type=machine,
-            gke_accelerator=accelerator,
-            vertex_machine_type=machine,
-        )
-
     # A 2x4 is one machine of eight chips or two of four: `find_slice` returns the former, TpuSpec(hosts=2) the latter.
-    single = [of("1x1", 1), of("2x2", 4), of("2x4", 8)]
-    return [*single, of("2x4", 4), *(of(topology, 4) for topology in _LITE)]
+    forms = [("1x1", 1), ("2x2", 4), ("2x4", 8), ("2x4", 4), *((each, 4) for each in _LITE)]
+    return [
+        _slice(
+            generation,
+            topology,
+            chips_per_host=chips,
+            gke=(f"{machines}-{chips}t", accelerator),
+            vertex=(f"{machines}-{chips}t", None),
+        )
+        for topology, chips in forms
+    ]
