@@ -1,6 +1,7 @@
-"""Makes text from elsewhere printable: escapes control characters, and names the user's line of an error."""
+"""Makes text from elsewhere printable, names the user's line of an error, and silences warnings of libraries."""
 
 import contextlib
+import logging
 import os
 import re
 import traceback
@@ -46,6 +47,20 @@ def is_of_this_package(path: str) -> bool:
     return path.startswith(_PREFIX)
 
 
+@contextlib.contextmanager
+def errors_only(*loggers: str) -> Iterator[None]:
+    """Silences the warnings of loggers while the block runs; "" is the root logger."""
+    found = [logging.getLogger(name) for name in loggers]
+    levels = [logger.level for logger in found]
+    for logger in found:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(found, levels, strict=True):
+            logger.setLevel(level)
+
+
 class ModuleFailedError(ValueError):
     """A function of a user's module raised an exception, which is the cause of this one."""
 
@@ -55,6 +70,16 @@ def first_reason(message: str) -> str:
     lines = [line for line in message.splitlines() if line.strip()]
     reasons = [line for line in lines if not line.startswith(_REPORT)]
     return (reasons or lines or ["no reason given"])[0].strip().removeprefix("Name: <unknown>, ")
+
+
+def in_one_line(error: BaseException) -> str:
+    """Names an error's type and its message, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def reason_in_words(error: BaseException) -> str:
+    """Names an error's type and its reason, without the rest of TensorFlow's report."""
+    return f"{type(error).__name__}: {first_reason(str(error))}"
 
 
 @contextlib.contextmanager

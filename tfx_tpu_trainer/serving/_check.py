@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.messages import printable
+from tfx_tpu_trainer._support.messages import in_one_line, printable
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.estimator.extending import HOST_TAGS, TPU_TAGS
 from tfx_tpu_trainer.serving._comparison import Finding, Outcome, compare
@@ -148,8 +148,7 @@ def read_serving_check(model_uri: str) -> ServingCheck | None:
         with tf.io.gfile.GFile(path, "rb") as file:
             report = ServingCheck.from_json(json.loads(file.read()))
     except (ValueError, KeyError, TypeError, RecursionError, tf.errors.OpError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise _no_report(path, reason) from error
+        raise _no_report(path, in_one_line(error)) from error
     for check in report.checks:
         texts = (check.name, check.outcome, check.detail)
         if not all(isinstance(text, str) for text in texts) or check.outcome not in _OUTCOMES:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging as absl_logging
 
-from tfx_tpu_trainer._support.messages import printable
+from tfx_tpu_trainer._support.messages import in_one_line, printable
 from tfx_tpu_trainer._support.progress import EVALUATE, TRAIN, Progress
 from tfx_tpu_trainer._support.whole_files import file_written_whole, sweep
 from tfx_tpu_trainer.components.evaluation import (
@@ -187,7 +187,7 @@ def write_run_page(
             rows=rows,
             class_names=_class_names(job),
             statistics=next((each.uri for each in job.inputs.get("statistics") or ()), None),
-            stopped=None if stopped is None else _in_words(stopped),
+            stopped=None if stopped is None else in_one_line(stopped),
         )
         # The seconds of the page hold those of its charts, which are drawn once.
         render(run)
@@ -197,7 +197,7 @@ def write_run_page(
         elsewhere = () if stopped or job.page is None else (job.page.path,)
         path = write_page(run, folder, copies=elsewhere)
     except Exception as error:  # Any error is only logged, since the model is trained.
-        _logger.warning("The page of this training could not be written: %s", _in_words(error))
+        _logger.warning("The page of this training could not be written: %s", in_one_line(error))
         return None
     if not stopped:
         job.model.set_string_custom_property(PAGE, path)
@@ -269,10 +269,6 @@ def where_it_ran(progress: Progress) -> str | None:
     """Describes where a model was trained; `None` if unknown."""
     # A retry may have had no steps left to train.
     return progress.ran_on.get(TRAIN) or progress.ran_on.get(EVALUATE)
-
-
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _settings(job: TrainJob) -> dict[str, str]:

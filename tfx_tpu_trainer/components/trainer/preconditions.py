@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern
-from tfx_tpu_trainer._support.messages import first_reason
+from tfx_tpu_trainer._support.messages import reason_in_words
 from tfx_tpu_trainer._support.whole_files import try_writing
 from tfx_tpu_trainer.components._tfx_private import artifact_utils
 from tfx_tpu_trainer.components.inputs import TransformServing, vocabulary_sizes
@@ -84,7 +84,7 @@ def check_transform_graph(path: str) -> None:
             read()
         except Exception as error:
             raise ValueError(
-                f"transform_graph {path}: {what} can't be read ({_in_words(error)}); {again}"
+                f"transform_graph {path}: {what} can't be read ({reason_in_words(error)}); {again}"
             ) from error
 
 
@@ -111,7 +111,7 @@ def check_hyperparameters(artifacts: Sequence[tfx.dsl.Artifact]) -> None:
                 config = json.loads(file.read())
         except (ValueError, RecursionError, tf.errors.OpError) as error:
             raise ValueError(
-                f"hyperparameters: {path} is not valid JSON ({_in_words(error)}); run the Tuner "
+                f"hyperparameters: {path} is not valid JSON ({reason_in_words(error)}); run the Tuner "
                 "again"
             ) from error
         values = config.get("values", config) if isinstance(config, dict) else config
@@ -161,12 +161,12 @@ def check_receiver(receiver_fn: Callable[[], Any], *, transform_graph_path: str)
         if isinstance(receiver_fn, TransformServing):
             raise ValueError(
                 f"transform_graph {transform_graph_path}: Transform's graph can't be used, so the model "
-                f"couldn't be exported after training ({_in_words(error)}); run Transform again, or give a "
+                f"couldn't be exported after training ({reason_in_words(error)}); run Transform again, or give a "
                 "serving_input_receiver_fn in the module"
             ) from error
         raise ValueError(
             f"serving_input_receiver_fn fails, so the model couldn't be exported after training: "
-            f"{_in_words(error)}"
+            f"{reason_in_words(error)}"
         ) from error
     if not (hasattr(receiver, "features") and hasattr(receiver, "receiver_tensors")):
         raise ValueError(
@@ -190,7 +190,7 @@ def check_base_model(path: str | None) -> None:
         tf.compat.v1.train.NewCheckpointReader(variables)
     except tf.errors.OpError as error:
         raise ValueError(
-            f"base_model: the variables {variables} can't be read ({_in_words(error)}); {fix}"
+            f"base_model: the variables {variables} can't be read ({reason_in_words(error)}); {fix}"
         ) from error
 
 
@@ -204,10 +204,6 @@ def check_writable(*folders: str, called: str = "output folder") -> None:
                 f"the {called} {folder} can't be written to: {error.message}; check its "
                 "permissions and the free space"
             ) from None
-
-
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {first_reason(str(error))}"
 
 
 def check_in_cluster(settings: TrainSettings, *, in_cluster: bool) -> None:

@@ -22,7 +22,7 @@ from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.file_systems import is_local, local_path
 from tfx_tpu_trainer._support.imports import MissingExtraError, of_extra
-from tfx_tpu_trainer._support.messages import first_reason
+from tfx_tpu_trainer._support.messages import reason_in_words
 from tfx_tpu_trainer._support.progress import phase
 from tfx_tpu_trainer.components.evaluation import Verdict
 from tfx_tpu_trainer.components.report import RunData
@@ -57,7 +57,7 @@ def check_store(job: TrainJob) -> None:
         where = f"mlflow_tracking_uri={shown(uri)}" if uri else "MLFLOW_TRACKING_URI"
         raise ValueError(
             f"{where}: the training's run can't be written into this MLflow store "
-            f"({_in_words(error)}); name a store that this host reaches, or leave out "
+            f"({reason_in_words(error)}); name a store that this host reaches, or leave out "
             "mlflow_tracking_uri and mlflow_experiment"
         ) from error
 
@@ -71,7 +71,7 @@ def track(job: TrainJob, run: RunData, page: str, *, params: Mapping[str, Any]) 
             run_id = _write(job, run, page, params)
     except Exception as error:  # Any error is only logged, since the model is trained.
         absl_logging.warning(
-            "%s: the run could not be written into MLflow: %s", job.node, _in_words(error)
+            "%s: the run could not be written into MLflow: %s", job.node, reason_in_words(error)
         )
         return
     absl_logging.info("%s: written into MLflow as run %s", job.node, run_id)
@@ -118,7 +118,7 @@ def track_verdict(model: tfx.dsl.Artifact, verdict: Verdict) -> None:
         absl_logging.warning(
             "The run %s in MLflow could not be tagged with the gate's verdict: %s",
             run_id,
-            _in_words(error),
+            reason_in_words(error),
         )
 
 
@@ -231,7 +231,3 @@ def _on_disk(folder: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as copy:
         copy_folder(folder, copy)
         yield copy
-
-
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {first_reason(str(error))}"

@@ -19,7 +19,7 @@ from keras_tuner.errors import FatalRuntimeError, FatalValueError
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.imports import of_extra
-from tfx_tpu_trainer._support.messages import first_reason
+from tfx_tpu_trainer._support.messages import reason_in_words
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
@@ -157,7 +157,7 @@ class EstimatorTuner(BaseTuner):
         except (OSError, StalledError, AnotherAttemptError) as error:
             raise FatalRuntimeError(f"trial {trial.trial_id}: {error}") from error
         except Exception as error:
-            self._given_up[trial.trial_id] = f"{type(error).__name__}: {first_reason(str(error))}"
+            self._given_up[trial.trial_id] = reason_in_words(error)
         # keras-tuner requires a number even of a trial without evaluations.
         best = list(curve.values()) or [math.inf if self._goal.mode == "min" else -math.inf]
         return {objective: max(best) if self._goal.mode == "max" else min(best)}

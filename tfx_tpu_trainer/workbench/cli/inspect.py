@@ -99,14 +99,9 @@ def _signatures(meta_graph: Mapping[str, Any]) -> Table:
 
 
 def _tensors(tensors: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key}: {_tensor(tensor)}" for key, tensor in tensors.items())
+    from tfx_tpu_trainer.serving import TensorDescription
 
-
-def _tensor(tensor: Mapping[str, Any]) -> str:
-    if tensor["shape"] is None:
-        return f"{tensor['dtype']}<unknown rank>"
-    sizes = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
-    return f"{tensor['dtype']}[{sizes}]"
+    return "\n".join(f"{key}: {TensorDescription(**tensor)}" for key, tensor in tensors.items())
 
 
 def _ops(meta_graph: Mapping[str, Any]) -> Table:

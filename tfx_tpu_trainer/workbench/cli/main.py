@@ -18,7 +18,6 @@ from tfx_tpu_trainer.workbench.cli.inspect import inspect
 from tfx_tpu_trainer.workbench.cli.predict import predict
 from tfx_tpu_trainer.workbench.cli.preflight import preflight
 from tfx_tpu_trainer.workbench.cli.prove import prove
-from tfx_tpu_trainer.workbench.cli.tune import tune
 
 _MOST_LINES = 20
 
@@ -145,7 +144,7 @@ for _command in (
     runs.report,
     runs.run,
     runs.show,
-    tune,
+    runs.tune,
 ):
     main.add_command(_command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,13 +37,7 @@ _ENDINGS = (".csv", ".jsonl")
     help="Writes all rows with their predictions to a .csv file, or to a .jsonl file of JSON lines.",
 )
 def predict(
-    rows: Path,
-    folder: str | None,
-    name: str | None,
-    config_file: Path | None,
-    root: str | None,
-    model: str | None,
-    output: str | None,
+    rows: Path, folder: str | None, name: str | None, output: str | None, **options: Any
 ) -> None:
     """Predicts for the rows of a file: classes and their probabilities, or numbers.
 
@@ -69,9 +64,7 @@ def predict(
         try:
             if output is not None:
                 file_systems.check_can_be_written("--output", output)
-            chosen = predict_run.choose_model(
-                folder, name, config_file=config_file, root=root, model=model
-            )
+            chosen = predict_run.choose_model(folder, name, **options)
             click.echo(f"{chosen.which}: {chosen.folder}")
             predict_run.predict_rows(chosen, rows, output)
         # Click ends quietly when its output is closed, as with `| head`.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfx_tpu_trainer._support.messages import in_one_line
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.hardware import TpuSpec, known_slices
 from tfx_tpu_trainer.preflight import Prices, Sweep
@@ -175,7 +176,7 @@ def _features(training: DeclaredTraining, project: Project, label_key: str | Non
             return training.features_by_schema(schema, label_key=label_key)
         # A preprocessing_fn may raise anything on made-up rows.
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            reason = in_one_line(error)[:300]
             raise ValueError(
                 f"the model's input can't be derived from {schema} ({reason}); {otherwise}"
             ) from None

@@ -1,13 +1,13 @@
-"""The commands on a project's runs: run, history, show, graph, clean, report and compare."""
+"""The commands on a project's runs: run, tune, history, show, graph, clean, report and compare."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import click
 
 from tfx_tpu_trainer._support import file_systems
 from tfx_tpu_trainer._support.imports import of_extra
+from tfx_tpu_trainer._support.messages import errors_only
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.components.report import RunData
@@ -50,7 +51,6 @@ set_option = click.option(
 )
 
 _RUN_OPTIONS = (
-    *_PROJECT_OPTIONS,
     click.option(
         "--root",
         metavar="DIR",
@@ -70,20 +70,16 @@ _STDOUT = "-"
 
 def project_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options --project, --pipeline and --config to a command."""
-    return _with_options(command, _PROJECT_OPTIONS)
-
-
-def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a local run, including the project's, to a command."""
-    return _with_options(command, _RUN_OPTIONS)
-
-
-def _with_options(
-    command: Callable[..., None], options: Sequence[Callable[[Callable[..., None]], Any]]
-) -> Callable[..., None]:
-    for option in reversed(options):
+    for option in reversed(_PROJECT_OPTIONS):
         command = option(command)
     return command
+
+
+def _run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of a local run, including the project's, to a command."""
+    for option in reversed(_RUN_OPTIONS):
+        command = option(command)
+    return project_options(command)
 
 
 def check_one_project(folder: str | None, name: str | None) -> None:
@@ -141,31 +137,15 @@ def quiet_tensorflow() -> Iterator[None]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # Transform logs with absl.
-    loggers = [logging.getLogger(name) for name in ("tensorflow", "absl")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels):
-            logger.setLevel(level)
+    with errors_only("tensorflow", "absl"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @click.command(short_help="Runs a project's pipeline on this machine.")
-@run_options
+@_run_options
 @click.option("--check", is_flag=True, help="Ends with exit code 3 if the model is not blessed.")
-def run(
-    folder: str | None,
-    name: str | None,
-    config_file: Path | None,
-    root: str | None,
-    overrides: tuple[str, ...],
-    plain: bool,
-    check: bool,
-) -> None:
+def run(folder: str | None, name: str | None, **options: Any) -> None:
     """Runs a project's pipeline on this machine.
 
     A project is a folder with config.yaml and pipeline.py (docs/pipelines.md).
@@ -177,16 +157,40 @@ def run(
     with runner_extra():
         from tfx_tpu_trainer.workbench.run.local_runner import run_to_end
 
-    sys.exit(
-        run_to_end(
-            lambda: find_project(folder, name),
-            config_file=config_file,
-            root=root,
-            overrides=overrides,
-            plain=plain,
-            check=check,
+    sys.exit(run_to_end(lambda: find_project(folder, name), **options))
+
+
+@click.command(short_help="Searches settings of a model, and trains with the best.")
+@_run_options
+def tune(folder: str | None, name: str | None, overrides: tuple[str, ...], **options: Any) -> None:
+    """Runs a project's pipeline with TFX's Tuner, trains with the best settings that it finds, and prints them.
+
+    The group `tune` of the config sets the metric and the number of trials; the project's search space defines the
+    values to try. The same command resumes a search that was stopped. Needs the extra `tune`.
+
+    The exit codes are those of `run`.
+    """
+    check_one_project(folder, name)
+    with runner_extra():
+        from tfx_tpu_trainer.workbench.run.local_runner import run_to_end
+    with of_extra("tune", for_what="tfx-tpu-trainer tune"):
+        # Imported by the run's own process.
+        if importlib.util.find_spec("keras_tuner") is None:
+            raise ModuleNotFoundError(name="keras_tuner")
+    overrides = ("tune.enabled=true", *overrides)
+    sys.exit(run_to_end(lambda: _project_with_search(folder, name), overrides=overrides, **options))
+
+
+def _project_with_search(folder: str | None, name: str | None) -> Project:
+    from tfx_tpu_trainer.workbench.project.config import ConfigError
+
+    project = find_project(folder, name)
+    if "tune" not in project.config_class().model_fields:
+        raise ConfigError(
+            f"the config of {str(project.folder)!r} has no group `tune`, so there is nothing to search; add "
+            "`tune: TuneSettings` to its config.py and a Tuner to its pipeline.py (docs/how-to/tune.md)"
         )
-    )
+    return project
 
 
 @click.command(short_help="Lists a project's runs.")
@@ -288,9 +292,15 @@ def graph(
         raise click.UsageError(f"{run!r} and --last each name a run; give one of them")
     if root is not None and run is None and not last:
         raise click.UsageError(f"--root {root!r} contains several runs; name one, or give --last")
-    drawn = (
-        _graph_of_run(run, root, project) if run is not None or last else _graph_of_project(project)
-    )
+    if run is None and not last:
+        drawn = _graph_of_project(project)
+    else:
+        found = root_of(root, **project)
+        from tfx_tpu_trainer.workbench.history.graph import graph_of_run
+        from tfx_tpu_trainer.workbench.project.config import ConfigError
+
+        with _in_one_line(ConfigError):
+            drawn = graph_of_run(found, run)
     from tfx_tpu_trainer._support.whole_files import write_whole
     from tfx_tpu_trainer.workbench.history.graph import FORMATS
 
@@ -305,15 +315,6 @@ def graph(
         reason = error.strerror or str(error)
         raise click.ClickException(f"--output {path!r} can't be written: {reason}") from None
     click.echo(f"{drawn.name}: {path}")
-
-
-def _graph_of_run(run: str | None, root: str | None, project: dict[str, Any]) -> Graph:
-    found = root_of(root, **project)
-    from tfx_tpu_trainer.workbench.history.graph import graph_of_run
-    from tfx_tpu_trainer.workbench.project.config import ConfigError
-
-    with _in_one_line(ConfigError):
-        return graph_of_run(found, run)
 
 
 def _graph_of_project(project: dict[str, Any]) -> Graph:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
+from tfx_tpu_trainer._support.messages import errors_only
 from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
 from tfx_tpu_trainer.workbench.new.reading import Dates, Source
 
@@ -68,7 +67,8 @@ class Table:
 def measure(source: Source) -> Table:
     """Runs TFDV on a file."""
     try:
-        with _quiet():
+        # Their warnings are about their own code.
+        with errors_only("", "tensorflow", "apache_beam"):
             if source.kind == "csv":
                 statistics = tfdv.generate_statistics_from_csv(str(source.path))
             else:
@@ -139,21 +139,3 @@ def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Sch
         if feature.presence.min_fraction < 1:
             feature.presence.ClearField("min_fraction")
     return schema
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Runs the block without TFDV's and Beam's warnings about their own code."""
-    loggers = [
-        logging.getLogger(),
-        logging.getLogger("tensorflow"),
-        logging.getLogger("apache_beam"),
-    ]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

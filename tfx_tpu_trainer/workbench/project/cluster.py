@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from tfx_tpu_trainer._support.messages import in_one_line
 from tfx_tpu_trainer.components.clusters import (
     CompiledPipeline,
     Deadline,
@@ -158,9 +159,8 @@ class ClusterPipeline:
             raise
         # A project's own code may raise anything, or exit.
         except (Exception, SystemExit) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
-                f"the pipeline of {str(self.definition.folder)!r} can't be made: {reason}"
+                f"the pipeline of {str(self.definition.folder)!r} can't be made: {in_one_line(error)}"
             ) from None
         _name_files_of_the_image(pipeline, self.definition.import_root)
         return compile_pipeline(

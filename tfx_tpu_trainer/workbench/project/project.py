@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tfx_tpu_trainer._support.file_systems import check_is_utf8
+from tfx_tpu_trainer._support.messages import in_one_line
 from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig, ProjectConfig
 from tfx_tpu_trainer.workbench.project.config_file import load_config
 
@@ -66,10 +67,9 @@ class Project:
             found = self._module("config").Config
         # A SystemExit with code 0 would end the command as a success.
         except (Exception, SystemExit) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
-                f"{self.folder / 'config.py'} has no usable config ({reason}{self._line(error)}); give it a class "
-                "Config(PipelineConfig), or remove the file"
+                f"{self.folder / 'config.py'} has no usable config ({in_one_line(error)}{self._line(error)}); give it "
+                "a class Config(PipelineConfig), or remove the file"
             ) from None
         if not (isinstance(found, type) and issubclass(found, PipelineConfig)):
             raise ConfigError(
@@ -119,10 +119,9 @@ class Project:
             line = self._line(error)
             if not line:
                 raise
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
-                f"{self.folder / 'config.py'} can't check the settings ({reason}{line}); correct it, or raise a "
-                "ValueError that names the setting and the fix"
+                f"{self.folder / 'config.py'} can't check the settings ({in_one_line(error)}{line}); correct it, or "
+                "raise a ValueError that names the setting and the fix"
             ) from None
         paths = {
             key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")
@@ -168,9 +167,8 @@ class Project:
             )
         # That code may raise anything, or exit.
         except (Exception, SystemExit) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
-                f"the pipeline of {str(self.folder)!r} can't be made: {reason}"
+                f"the pipeline of {str(self.folder)!r} can't be made: {in_one_line(error)}"
             ) from None
 
     def check_module(self, name: str) -> None:
