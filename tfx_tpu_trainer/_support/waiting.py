@@ -33,14 +33,7 @@ def said_while_waiting(
     first_secs: float = FIRST_NOTICE_SECONDS,
     every_secs: float = NOTICE_SECONDS,
 ) -> Iterator[None]:
-    """Logs what a block waits for, while it does.
-
-    Example:
-    ```python
-    with said_while_waiting("the TPU compiler", change="It is stopped after 300 s (--timeout)."):
-        subprocess.run(command, timeout=300)
-    ```
-    """
+    """Logs what a block waits for, while it does, and a sentence on how to change that."""
     ended = threading.Event()
     started = time.monotonic()
 

@@ -82,24 +82,13 @@ def shape_text(shape: Any) -> str:
     return f"{text}{{{order}:T{tiles}}}" if tiles else text
 
 
-# These move nothing: they name existing values, or end an earlier operation. The traffic of kernels outside XLA
-# (custom-call) is unknown.
-_FREE = frozenset(
-    {
-        "add-dependency",
-        "after-all",
-        "bitcast",
-        "constant",
-        "custom-call",
-        "get-tuple-element",
-        "iota",
-        "opt-barrier",
-        "parameter",
-        "partition-id",
-        "replica-id",
-        "tuple",
-    }
+# Names of existing values, or ends of earlier operations: no kernel runs.
+NO_KERNEL = frozenset(
+    {"add-dependency", "after-all", "bitcast", "constant", "get-tuple-element", "opt-barrier"}
+    | {"parameter", "partition-id", "replica-id", "tuple"}
 )
+# These move nothing. The traffic of kernels outside XLA (custom-call) is unknown.
+_FREE = NO_KERNEL | {"custom-call", "iota"}
 _READ_A_PART = frozenset({"dynamic-slice", "gather", "slice"})
 _WRITE_A_PART = frozenset({"dynamic-update-slice", "scatter"})
 

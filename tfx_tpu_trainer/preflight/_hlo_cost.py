@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from tfx_tpu_trainer.preflight._hbm import Traffic, unpadded_bytes
+from tfx_tpu_trainer.preflight._hbm import NO_KERNEL, Traffic, unpadded_bytes
 
 # A longer loop counts once: a model's step has none, and counting takes microseconds per trip.
 _MOST_TRIPS = 100_000
@@ -42,28 +42,18 @@ _UNKNOWN = None
 
 
 class Loops:
-    """The loops of a program.
-
-    Example:
-    ```python
-    loops = Loops(module)
-    loops.trip_counts[while_instruction.id]  # 12, or None if that depends on data
-    loops.runs[computation.id]         # how often it runs in one run of the program
-    ```
-
-    Attributes:
-        trip_counts: Number of a `while` instruction -> how often its body runs in one run of the computation that it is
-            in; `None` if that depends on data.
-        runs: Number of a computation -> how often it runs in one run of the program. Computations that are not called
-            are left out; branches of a conditional count as if both ran.
-        calls: The same with the body of each loop run once, as XLA's cost analysis counts.
-    """
+    """How often the loops and the computations of a program run."""
 
     def __init__(self, module: Any) -> None:
         """Counts the trips of all loops."""
         self._computations = {each.id: each for each in module.computations}
+        # Number of a `while` instruction -> how often its body runs in one run of the computation that it is in; `None`
+        # if that depends on data.
         self.trip_counts: dict[int, int | None] = {}
+        # Number of a computation -> how often it runs in one run of the program. Computations that are not called are
+        # left out; branches of a conditional count as if both ran.
         self.runs: collections.Counter[int] = collections.Counter()
+        # The same with the body of each loop run once, as XLA's cost analysis counts.
         self.calls: collections.Counter[int] = collections.Counter()
         for computation in module.computations:
             for instruction in computation.instructions:
@@ -287,22 +277,6 @@ _COLLECTIVES = (
     "reduce-scatter",
 )
 
-# Names of existing values, or ends of earlier operations: no kernel runs.
-_NO_KERNEL = frozenset(
-    {
-        "add-dependency",
-        "after-all",
-        "bitcast",
-        "constant",
-        "get-tuple-element",
-        "opt-barrier",
-        "parameter",
-        "partition-id",
-        "replica-id",
-        "tuple",
-    }
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpCost:
@@ -338,7 +312,7 @@ class _Walk:
         for instruction in instructions:
             opcode = instruction.opcode
             called = instruction.called_computation_ids
-            if opcode in _NO_KERNEL or opcode.endswith("-done"):
+            if opcode in NO_KERNEL or opcode.endswith("-done"):
                 continue
             if opcode == "while":
                 trips = self._loops.trip_counts[instruction.id]

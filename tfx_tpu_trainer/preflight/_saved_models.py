@@ -25,6 +25,7 @@ from tfx_tpu_trainer.preflight._step_graph import (
     op_of,
     results_of_function,
     static_shape,
+    upstream,
 )
 from tfx_tpu_trainer.serving import find_saved_model, meta_graph_with, place_ops, read_saved_model
 
@@ -283,7 +284,7 @@ def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[Tp
     pending = [(ByName((node.name, node) for node in graph_def.node), outputs)]
     while pending:
         nodes, wanted = pending.pop()
-        for node in (nodes[name] for name in _needed(nodes, wanted)):
+        for node in (nodes[name] for name in upstream(nodes, wanted)):
             name = node.attr["f"].func.name
             # A program may be nested in functions: calls are followed to the TPU's.
             if (node.op != _TPU_CALL and node.op not in _CALLS) or name in called:
@@ -379,17 +380,6 @@ def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.Nod
         passed.add(node.name)
         source = node.input[0] if node.input else ""
     return node, source
-
-
-def _needed(nodes: Mapping[str, v1.NodeDef], outputs: Sequence[str]) -> list[str]:
-    pending = [op_of(output) for output in outputs]
-    needed: dict[str, None] = {}
-    while pending:
-        name = pending.pop()
-        if name not in needed:
-            needed[name] = None
-            pending += [op_of(source) for source in nodes[name].input]
-    return list(needed)
 
 
 def _index_of(tensor: str) -> int:

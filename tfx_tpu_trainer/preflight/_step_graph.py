@@ -58,13 +58,7 @@ class StepGraph:
         """Returns the nodes that the step runs, in the graph's order, without its inputs."""
         by_name = {node.name: node for node in self.graph_def.node}
         given = {op_of(tensor) for tensor in self.inputs}
-        pending = [*map(op_of, self.outputs), *self.targets]
-        needed: set[str] = set()
-        while pending:
-            name = pending.pop()
-            if name not in needed and name not in given:
-                needed.add(name)
-                pending += [op_of(source) for source in by_name[name].input]
+        needed = upstream(by_name, [*self.outputs, *self.targets], without=given)
         return [node for node in self.graph_def.node if node.name in needed]
 
     def without_unused_inputs(self) -> StepGraph:
@@ -105,6 +99,20 @@ def _tensor(source: str) -> str:
 def op_of(tensor: str) -> str:
     """Returns the op of a tensor's name, a node's input or a control edge."""
     return tensor.removeprefix("^").split(":")[0]
+
+
+def upstream(
+    nodes: Mapping[str, v1.NodeDef], wanted: Iterable[str], *, without: Collection[str] = ()
+) -> dict[str, None]:
+    """Returns the names of the nodes upstream of tensors or ops, these included."""
+    pending = [op_of(each) for each in wanted]
+    found: dict[str, None] = {}
+    while pending:
+        name = pending.pop()
+        if name not in found and name not in without:
+            found[name] = None
+            pending += [op_of(source) for source in nodes[name].input]
+    return found
 
 
 class ByName(dict[str, Any]):
@@ -260,12 +268,7 @@ def _take_out_of_function(function: v1.FunctionDef) -> None:
 
 
 class _Body:
-    """A graph's or function's nodes, with replacements for those outside.
-
-    Attributes:
-        replaced: See `OnTpu`.
-        stand_ins: See `OnTpu`.
-    """
+    """A graph's or function's nodes, with replacements for those outside, as in `OnTpu`."""
 
     def __init__(
         self,

@@ -35,13 +35,7 @@ class Difference(NamedTuple):
 
 
 def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: float) -> Finding:
-    """Compares each output that has the name of a prediction with it.
-
-    Args:
-        answers: The model's answers.
-        predictions: Output name -> expected value.
-        tolerance: As in `difference`.
-    """
+    """Compares each output that has the name of a prediction with it."""
     compared = []
     worst = 0.0
     for signature, outputs in answers.items():
@@ -68,17 +62,8 @@ def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: 
 
 
 def difference(answer: np.ndarray, expected: np.ndarray, tolerance: float) -> Difference:
-    """Compares one output.
-
-    Numbers may differ by a fraction of the largest absolute value of that output over all rows, since a row's small
-    value may be the difference of large, rounded ones. NaN equals NaN, and an infinity equals itself. Everything else
-    must be the same.
-
-    Args:
-        answer: The answer.
-        expected: The expected answer.
-        tolerance: The fraction.
-    """
+    """Compares one output; numbers may differ by a fraction of its largest absolute value over all rows."""
+    # A row's small value may be the difference of large, rounded ones.
     number = np.issubdtype(expected.dtype, np.number)
     if answer.shape == expected.shape and not number:
         given, wanted = _as_bytes(answer), _as_bytes(expected)

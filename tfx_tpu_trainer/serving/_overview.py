@@ -72,10 +72,7 @@ def _signature(signature: SignatureDescription) -> dict[str, Any]:
     return {
         "method": signature.method_name,
         **{
-            side: {
-                key: {"dtype": tensor.dtype, "shape": tensor.shape}
-                for key, tensor in getattr(signature, side).items()
-            }
+            side: {key: tensor._asdict() for key, tensor in getattr(signature, side).items()}
             for side in ("inputs", "outputs")
         },
     }

@@ -20,7 +20,12 @@ from typing import Any
 
 import pydantic
 
-from tfx_tpu_trainer.components.clusters._checks import JobError, check_image, first_problem
+from tfx_tpu_trainer.components.clusters._checks import (
+    Checked,
+    JobError,
+    check_image,
+    first_problem,
+)
 from tfx_tpu_trainer.components.clusters._pods import Pods, PodSettings, Toleration
 from tfx_tpu_trainer.hardware import TpuSpec, known_slices
 
@@ -190,7 +195,7 @@ def _kfp_kubernetes() -> Any:
     return kubernetes
 
 
-class TaskOptions(pydantic.BaseModel):
+class TaskOptions(Checked):
     """Retries and caching of a pipeline's tasks.
 
     Example:
@@ -207,8 +212,6 @@ class TaskOptions(pydantic.BaseModel):
             declared.
         node_caching: The same for single nodes, by their ids.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     retries: Retries = 0
     node_retries: Mapping[str, Retries] = {}

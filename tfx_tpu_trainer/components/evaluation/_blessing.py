@@ -102,19 +102,7 @@ def judge(
     *,
     unchecked: tuple[str, ...],
 ) -> tuple[tfma.ValidationResult, Verdict]:
-    """Decides by TFMA's rules whether a model is blessed, and explains the verdict.
-
-    A model that has diverged is never blessed, although TFMA's rules find `inf >= 0.5`.
-
-    Args:
-        config: The thresholds, with defaults filled in.
-        slices: For each slice its key and its metrics (candidate's, baseline's and differences) in TFMA's form.
-        comparisons: The same numbers by name, of the whole split first, then of the slices.
-        unchecked: Metrics whose change thresholds were ignored because there is no baseline.
-
-    Returns:
-        TFMA's result, and the verdict.
-    """
+    """Decides by TFMA's rules whether a model is blessed; `comparisons` are the numbers of `slices` by name."""
     thresholds = thresholds_of(config)
     validation = _tfma_private.validate(
         [(key, values, for_slice(config, key)) for key, values in slices],
@@ -126,6 +114,7 @@ def judge(
         rubber_stamp=bool(unchecked and thresholds),
     )
     verdict = _verdict_of(validation, thresholds, comparisons, unchecked)
+    # TFMA's rules find `inf >= 0.5`, but a model that has diverged is never blessed.
     known = {(failure.metric, failure.slice_key) for failure in verdict.failures}
     diverged = [
         failure

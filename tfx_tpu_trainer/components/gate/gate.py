@@ -72,17 +72,7 @@ class EvalMetricsGateExecutor(_tfx_private.EvaluatorExecutor):
         output_dict: dict[str, list[tfx.dsl.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Writes both outputs.
-
-        Args:
-            input_dict: `model`, `candidate_evaluation` and, if there is one, `baseline_model`.
-            output_dict: `evaluation` and `blessing`.
-            exec_properties: `eval_config`, a tfma.EvalConfig as JSON, `require_alike_answers`, and perhaps `pointer`,
-                the path of the file that names the last blessed model.
-
-        Raises:
-            ValueError: the model's metrics or an artifact are missing.
-        """
+        """Writes both outputs; raises ValueError if the model's metrics or an artifact are missing."""
         self._log_startup(input_dict, output_dict, exec_properties)
         model = _only(input_dict, MODEL)
         baseline_model = _baseline(input_dict)

@@ -16,7 +16,7 @@ import shutil
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -238,7 +238,7 @@ def parse_rows(
     """Parses all rows of files."""
     columns = Columns(spec, ColumnFiles(memory=memory, folder=folder))
     try:
-        for block in _blocks(files, spec):
+        for block in batches_of(lambda: tuned_where_it_helps(parsed_in_blocks(files, spec))):
             columns.append(block)
         columns.end()
     except BaseException:
@@ -254,23 +254,23 @@ def no_rows(spec: Mapping[str, Any]) -> Columns:
     return columns
 
 
-def _blocks(files: Sequence[str], spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def batches_of(make: Callable[[], tf.data.Dataset]) -> Iterator[dict[str, Any]]:
+    """Yields the batches of a dataset, read once."""
     # In its own session, since programs in TF1 behaviour have no eager iteration, and without accelerators.
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
-        iterator = v1.data.make_initializable_iterator(
-            tuned_where_it_helps(parsed_in_blocks(files, spec))
-        )
+        # A one-shot iterator would require a seed if the module made TensorFlow's ops deterministic.
+        iterator = v1.data.make_initializable_iterator(make())
         following = iterator.get_next()
     # A generator that is not finished keeps its contexts open, so no graph may be the default at a yield.
     with contextlib.closing(v1.Session(graph=graph, config=config)) as session:
         session.run(iterator.initializer)
         while True:
             try:
-                block = session.run(following)
+                batch = session.run(following)
             except tf.errors.OutOfRangeError:
                 return
-            yield block
+            yield batch
 
 
 def _ends_of_rows(value: Any) -> np.ndarray:

@@ -181,13 +181,10 @@ def _state(files: Sequence[str]) -> str:
 
 
 class ChangedFilesHook(LoopEndHook):
-    """Ends a session between two epochs when the files have changed.
-
-    Attributes:
-        has_found_changes: Whether it has ended its last session.
-    """
+    """Ends a session between two epochs when the files have changed."""
 
     def __init__(self, cache: RowCache, *, batch_size: int, time_share: float = TIME_SHARE) -> None:
+        # Whether it has ended its last session.
         self.has_found_changes = False
         self._cache, self._batch_size, self._time_share = cache, batch_size, time_share
 

@@ -153,8 +153,8 @@ def _single_valued(schema: Any) -> frozenset[str]:
     return frozenset(each.name for each in schema.feature if each.value_count.max == 1)
 
 
-def _components(features: dict[str, Any]) -> list[tf.Tensor]:
-    """Returns the features' component tensors, in the order of the dict's keys."""
+def _components(features: Any) -> list[tf.Tensor]:
+    """Returns the features' component tensors; those of a dict are in the order of its keys."""
     return tf.nest.flatten(features, expand_composites=True)
 
 
@@ -172,9 +172,11 @@ def needed_raw_features(transform_graph_path: str, left_out: Collection[str]) ->
         raw = tf.io.parse_example(examples, output.raw_feature_spec())
         transformed = output.transform_raw_features(raw)
         wanted = [value for name, value in transformed.items() if name not in left_out]
-        components = {name: _names(value) for name, value in raw.items()}
+        components = {
+            name: frozenset(each.name for each in _components(value)) for name, value in raw.items()
+        }
         reached = _reached(
-            tf.nest.flatten(wanted, expand_composites=True),
+            _components(wanted),
             stop=frozenset().union(*components.values()),
             functions=_Functions(graph),
         )
@@ -194,10 +196,6 @@ def label_only_raw_features(
         if isinstance(feature, tf.io.FixedLenFeature) and feature.default_value is None
     }
     return frozenset(required - needed())
-
-
-def _names(value: Any) -> frozenset[str]:
-    return frozenset(tensor.name for tensor in tf.nest.flatten(value, expand_composites=True))
 
 
 def _reached(

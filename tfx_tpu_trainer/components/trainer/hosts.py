@@ -116,30 +116,16 @@ _logger = logging.getLogger(__name__)
 STATUS_FILE = "chief_status.json"
 """Name of the chief's report in the ModelRun artifact, the one folder that all hosts of an execution know."""
 
-TRAINING = "training"
+TRAINING, FINISHING, SUCCEEDED, FAILED = "training", "finishing", "succeeded", "failed"
 
-FINISHING = "finishing"
-
-SUCCEEDED = "succeeded"
-
-FAILED = "failed"
-
-_BEAT_SECONDS = 10.0
-
-_SILENT_SECONDS = 300.0
-
-_START_SECONDS = 7200.0
-
+_BEAT_SECONDS, _SILENT_SECONDS, _START_SECONDS = 10.0, 300.0, 7200.0
 # Three beats without news; a helper then logs the silence.
 _QUIET_SECONDS = 30.0
-
 _POLL_SECONDS = 1.0
+_LONGEST_NAP_SECONDS = 1.0
 
 EVALUATE_EVERY_SECONDS = 10
 """The interval at which a cluster's evaluator looks for a new checkpoint."""
-
-
-_LONGEST_NAP_SECONDS = 1.0
 
 
 class ChiefFailedError(RuntimeError):

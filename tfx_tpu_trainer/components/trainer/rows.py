@@ -18,6 +18,7 @@ import tensorflow_transform as tft
 from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput
 from tfx_tpu_trainer.components.inputs._input_fns import InputFn
+from tfx_tpu_trainer.components.inputs._parsed_rows import batches_of
 from tfx_tpu_trainer.components.trainer.estimators import draws_elsewhere
 from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
@@ -335,26 +336,12 @@ def find_fault(rows: Rows, suspect: Suspect | None = None) -> str | None:
 def _batches(
     file: str, spec: Mapping[str, Any], *, skip: int, batch: int
 ) -> Iterator[dict[str, Any]]:
-    # In its own session: programs in TF1 behaviour have no eager mode. A generator that is not finished keeps its
-    # contexts open, so that no graph may be the default at a yield.
-    with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
+    def parsed() -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(file, "GZIP" if file.endswith(".gz") else "")
-        parsed = (
-            records.skip(skip)
-            .batch(batch)
-            .map(lambda examples: tf.io.parse_example(examples, dict(spec)))
-        )
-        # A one-shot iterator would require a seed if the module made TensorFlow's ops deterministic.
-        iterator = v1.data.make_initializable_iterator(parsed)
-        following = iterator.get_next()
-    with contextlib.closing(v1.Session(graph=graph)) as session:
-        session.run(iterator.initializer)
-        while True:
-            try:
-                features = session.run(following)
-            except tf.errors.OutOfRangeError:
-                return
-            yield features
+        batches = records.skip(skip).batch(batch)
+        return batches.map(lambda examples: tf.io.parse_example(examples, dict(spec)))
+
+    return batches_of(parsed)
 
 
 def _first_with(suspect: Suspect, features: Mapping[str, Any]) -> tuple[str, int] | None:

@@ -294,11 +294,7 @@ class NoSampleError(ValueError):
 
 
 class TracedReceiver:
-    """The result of a serving_input_receiver_fn, called once in its own graph.
-
-    Attributes:
-        inputs: Its inputs, as a signature without outputs.
-    """
+    """The result of a serving_input_receiver_fn, called once in its own graph."""
 
     def __init__(self, receiver_fn: Callable[[], Any]) -> None:
         self._graph = tf.Graph()
@@ -306,6 +302,7 @@ class TracedReceiver:
             self._receiver = receiver = receiver_fn()
         self._features = receiver.features
         self._tensors = _named(receiver.receiver_tensors)
+        # As a signature without outputs.
         self.inputs = SignatureDescription(
             inputs={
                 key: TensorDescription(

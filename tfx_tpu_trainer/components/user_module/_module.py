@@ -378,17 +378,9 @@ def with_keras_model(
     config: tpu.RunConfig | None = None,
     warm_start_from: Any = None,
 ) -> UserModule:
-    """Returns the module with its Keras model as model_fn; a module with a model_fn is unchanged.
-
-    Args:
-        module: The user's module, checked.
-        params: The argument of build_model.
-        features: Names of the features, labels included; `None` if only the module's input_fn knows them.
-        label_key: Name of the feature that is the label. If it is `None`, the labels are the features with the names of
-            the model's outputs.
-        config: Configuration of the training. Defaults to `None`: the model is never trained.
-        warm_start_from: Source of the variables' initial values. Defaults to `None`, the model's own.
-    """
+    """Returns the module with its Keras model as model_fn; a module with a model_fn is unchanged."""
+    # `features` includes labels, and is None if only the module's input_fn knows the names. Without a label_key, the
+    # labels are the features with the names of the model's outputs. Without a config, the model is never trained.
     if module.build_model is None:
         return module
     where = f"build_model of module {module.name!r}"

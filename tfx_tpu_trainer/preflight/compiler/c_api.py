@@ -59,12 +59,7 @@ _ERROR_CODES = (
 
 
 class PjrtError(RuntimeError):
-    """The plug-in's error when it rejects a call.
-
-    Attributes:
-        code: Name of the status code, such as `"RESOURCE_EXHAUSTED"`.
-        message: Its text.
-    """
+    """The plug-in's error when it rejects a call; its code is a name, such as `"RESOURCE_EXHAUSTED"`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")

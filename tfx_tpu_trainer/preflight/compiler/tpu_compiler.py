@@ -43,15 +43,7 @@ class Executable(NamedTuple):
 
 
 class TpuCompiler:
-    """The compiler of a libtpu.
-
-    Example:
-    ```python
-    compiler = TpuCompiler("libtpu.so")
-    slice_of_eight = compiler.topology("v5e:2x4")
-    compiler.compile(hlo, slice_of_eight, num_replicas=8).memory
-    ```
-    """
+    """The compiler of a libtpu."""
 
     def __init__(self, path: str) -> None:
         """Loads a libtpu."""

@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -148,7 +149,7 @@ def columns(path: Path, form: CsvForm) -> tuple[str, ...]:
                 f"{path}: column {place} has no name; name it, or leave it out (pandas: "
                 "to_csv(..., index=False))"
             )
-    twice = sorted({name for name in header if header.count(name) > 1}) if _repeats(header) else []
+    twice = sorted(name for name, count in Counter(header).items() if count > 1)
     if twice:
         raise ScaffoldError(f"{path}: two columns have the name {twice[0]!r}; rename one of them")
     return tuple(header)
@@ -216,10 +217,6 @@ def on_one_line(text: str) -> str:
 def with_point(text: str) -> str:
     """Returns a number with a decimal point in place of a decimal comma."""
     return text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text
-
-
-def _repeats(names: list[str]) -> bool:
-    return len(set(names)) < len(names)
 
 
 def _has_lone_returns(path: Path, form: CsvForm) -> bool:
