@@ -1,21 +1,28 @@
-"""Reads how XLA's shardings cut tensors over the cores of one replica, and rejects cuts that do not fit.
+"""Splits a replica over the cores of a TPU: reads how tensors are cut, rejects cuts that do not fit, and cuts inputs.
 
 `xla_sharding` (`tensorflow.python.compiler.xla.experimental`) annotates ops with an `OpSharding`: in the attribute
 `_XlaSharding`, and in `sharding` of an `XlaSharding` op. Only a TPU and a preflight cut tensors; an emulated replica is
-one core.
+one core. The original enqueues each core's part of a tensor in the core's infeed queue; here the parts are inputs of
+the program.
 """
 
+import dataclasses
 import math
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.ops_on_tpu import nodes_of_step
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 ATTRIBUTE = "_XlaSharding"
 """The attribute with the sharding of any op's output."""
@@ -136,9 +143,6 @@ def _variable_read_by(node: Any, by_name: Mapping[str, Any]) -> str | None:
             return source.name if source is not None and source.op == _VARIABLE else None
         node = source
     return None
-
-
-_logger = tf.get_logger()
 
 
 def check_counts(dims: Sequence[Any], *, num_cores_per_replica: int) -> None:
@@ -286,3 +290,86 @@ def _check_fit(
             list(counts),
             wrong,
         )
+
+
+class CutVariable(NamedTuple):
+    """A variable that is cut over the cores of a replica."""
+
+    # TensorFlow's passes cut a variable according to its readers, since the variable itself, with its own annotation,
+    # is outside of the program.
+
+    # The op that makes its handle in the traced graph.
+    variable: tf.Operation
+    # Its OpSharding.
+    sharding: Any
+
+    def read(self, handle: tf.Tensor) -> tf.Tensor:
+        """Reads it, inside a program."""
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=self.variable.get_attr("dtype"))
+        value.set_shape(tf.TensorShape(self.variable.get_attr("shape")))
+        return tf_private.with_sharding(value, self.sharding)
+
+    def keep(self, handle: tf.Tensor) -> tf.Operation:
+        """Cuts it for a whole program, including ops that change it without reading it."""
+        return tf.raw_ops.AssignVariableOp(resource=handle, value=self.read(handle))
+
+
+def cut_variables(nodes: Iterable[tf.Tensor | tf.Operation]) -> dict[str, CutVariable]:
+    """Returns name of a handle -> variable, for the variables in use that a model cuts."""
+    ops = list(upstream(nodes))
+    found = variable_shardings([op.node_def for op in ops])
+    return {op.outputs[0].name: CutVariable(op, found[op.name]) for op in ops if op.name in found}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaCores:
+    """The cores of the replicas, and how inputs are cut over them."""
+
+    # The cores of each replica; `None` if each has one.
+    device_assignment: tf.tpu.experimental.DeviceAssignment | None = None
+    # Name of a placeholder that is cut over a replica's cores -> its parts along each dimension;
+    # each core has the others whole.
+    input_partitions: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+
+    def replicate(
+        self, program: Callable[..., Any], inputs: Sequence[Sequence[tf.Tensor]]
+    ) -> list[Any]:
+        """Runs a program on each replica."""
+        return v1.tpu.replicate(
+            program, list(map(list, inputs)), device_assignment=self.device_assignment
+        )
+
+    def cut(self, name: str, tensor: tf.Tensor, *, stacked: bool = False) -> tf.Tensor:
+        """Cuts one replica's input on the host, so each core is sent only its part."""
+        counts = self._counts(name, stacked=stacked)
+        if counts is None:
+            return tensor
+        # In row-major order, the last axis fastest, as `tiled` numbers the cores: of a matrix in
+        # 2 x 2 parts they get top left, top right, bottom left, bottom right.
+        pieces = [tensor]
+        for axis, count in enumerate(counts):
+            pieces = [each for piece in pieces for each in tf.split(piece, count, axis=axis)]
+        return tf_private.partitioned_input(pieces, counts, tiled(counts).SerializeToString())
+
+    def annotated(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
+        """Annotates a batch, inside a program, with how it is cut."""
+        counts = self._counts(name, stacked=False)
+        if counts is None:
+            return tensor
+        return tf_private.with_sharding(tensor, tiled(counts))
+
+    @property
+    def several(self) -> bool:
+        """Whether a replica has several cores."""
+        assignment = self.device_assignment
+        return assignment is not None and assignment.num_cores_per_replica > 1
+
+    def _counts(self, name: str, *, stacked: bool) -> list[int] | None:
+        counts = self.input_partitions.get(name)
+        if counts is None:
+            return None
+        return [1, *counts] if stacked else list(counts)
+
+
+ONE_CORE = ReplicaCores()
+"""Each replica has its own core."""

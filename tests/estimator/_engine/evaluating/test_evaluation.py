@@ -31,7 +31,7 @@ from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import (
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import InputTensors
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
-from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator.places.host import plan_evaluation_on_host
 
 v1 = tf.compat.v1
 

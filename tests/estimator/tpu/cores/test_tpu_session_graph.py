@@ -186,7 +186,7 @@ def test_full_batches_of_evaluation_and_prediction_run_on_the_cores():
 def test_the_program_of_one_core_makes_the_numbers_of_plain_training(monkeypatch):
     """What a core would run, run on this host in place of a TPU: TensorFlow's part is left out."""
 
-    def on_this_host(program, inputs):
+    def on_this_host(program, inputs, device_assignment):
         return [program(*values) for values in inputs]
 
     monkeypatch.setattr(v1.tpu, "replicate", on_this_host)

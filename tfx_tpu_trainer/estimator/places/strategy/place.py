@@ -27,7 +27,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan, check_train_op
 from tfx_tpu_trainer.estimator._modes import ModeKeys, on_cores
-from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator.places.host import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
 from tfx_tpu_trainer.estimator.places.outside_compilation import (

@@ -11,7 +11,7 @@ from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCop
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.host_functions import TracedHostFunction
-from tfx_tpu_trainer.estimator.places.replica_cores import cut_variables
+from tfx_tpu_trainer.estimator.places.shardings import cut_variables
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, is_elsewhere
 from tfx_tpu_trainer.estimator.places.strategy.replica_stages import ReplicaStages
 from tfx_tpu_trainer.estimator.places.strategy.session import StrategySession

@@ -2,7 +2,8 @@
 
 The calls of input_fn depend on the cores: eight cores of PER_HOST_V2 read batches of an eighth of a step's rows, and
 four would read batches of a quarter. So a checkpoint's position keeps the calls. A training that continues on other
-cores, or on the host, makes the same calls, joins a step's batches, and cuts them again.
+cores, or on the host, makes the same calls, joins a step's batches, and cuts them again. A log line names the layers
+that depend on how many cores share its rows: batch statistics and random draws.
 """
 
 from __future__ import annotations
@@ -10,25 +11,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import latest_reading
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import EXCHANGES
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
     InputTensors,
     as_input_tensors,
     is_number,
     split_features_and_labels,
 )
+from tfx_tpu_trainer.estimator._engine.graph_nodes import functions_of, nodes_called, upstream
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
 from tfx_tpu_trainer.estimator.places.host import OnHost
-from tfx_tpu_trainer.estimator.places.per_core_ops import warn_of_per_core_ops
 from tfx_tpu_trainer.estimator.places.place import Call, Hooks
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.cores.layout import (
@@ -42,6 +46,11 @@ from tfx_tpu_trainer.estimator.tpu.cores.layout import (
 from tfx_tpu_trainer.estimator.tpu.cores.run import READ_ONCE, CoreRun
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_DRAWS = re.compile(r"^(Stateless|Parameterized)?(Random|TruncatedNormal|Multinomial)(?!.*Dataset)")
+# The op name of tf.nn.moments, which unfused batch norms call; so do layer norms, over other axes.
+_MOMENTS = re.compile(r"(?:^|/)moments(_\d+)?/mean$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +126,31 @@ class GoingOn:
         return cls(job, before, as_it_began=job == here)
 
     def warn_of_changes(self, template: ModelTemplate) -> None:
-        """Logs differences to a training that kept its replicas."""
-        warn_of_per_core_ops(
-            template,
-            replicas=(self.before.replicas, self.job.replicas),
-            rows=(self.before.replica_rows, self.job.replica_rows),
+        """Logs one line about a training that continues with other replicas, if anything differs."""
+        before, now = self.before, self.job
+        has_other_rows = before.replica_rows != now.replica_rows
+        if before.replicas == now.replicas and not has_other_rows:
+            return
+        moved = (
+            f"This training had {_counted(before.replicas, 'replica')} of {_counted(before.replica_rows, 'row')} and "
+            f"continues with {now.replicas} of {_counted(now.replica_rows, 'row')}"
         )
+        causes = []
+        if has_other_rows and (layers := _layers(template, _takes_statistics)):
+            causes.append(
+                f"{layers} now normalizes over {_counted(now.replica_rows, 'row')} of a replica instead of "
+                f"{before.replica_rows}"
+            )
+        if layers := _layers(template, lambda _, node: bool(_DRAWS.match(node.op))):
+            causes.append(f"{layers} draws other numbers, as each replica draws its own")
+        if causes:
+            _logger.warning(
+                "%s. It no longer equals one that stayed: %s. The rows of each step are the same.",
+                moved,
+                "; ".join(causes),
+            )
+        else:
+            _logger.info("%s, with the same rows in each step.", moved)
 
     def read(self, call: Call, *, batch_axis: Sequence[int | None] | None) -> InputTensors:
         """Reads one step's rows in a single batch, by the job's original calls."""
@@ -276,3 +304,48 @@ def _input_scope(
     if run.input_mode is InputMode.PER_SHARD_V1:
         scope += f"ordinal_{index % run.layout.replicas_per_host}/"
     return v1.name_scope(scope)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _layers(template: ModelTemplate, wanted: Callable[[tf.Operation, v1.NodeDef], bool]) -> str:
+    """Names the layers with certain ops upstream of the loss, unless an exchange between replicas evens them out."""
+    graph = template.graph
+    exchanged = {
+        output.name
+        for op in graph.get_operations()
+        if op.type in EXCHANGES
+        for output in op.outputs
+    }
+    functions = functions_of(graph.as_graph_def().library)
+    found: dict[str, str] = {}
+    for op in upstream([graph.as_graph_element(template.loss)], given=exchanged):
+        for node in (op.node_def, *nodes_called([op.node_def], functions)):
+            if wanted(op, node):
+                found.setdefault(_layer(op.name), node.op)
+    return ", ".join(f"{name} ({kind})" for name, kind in sorted(found.items()))
+
+
+def _takes_statistics(op: tf.Operation, node: v1.NodeDef) -> bool:
+    if node.op.startswith("FusedBatchNorm"):
+        # Keras implements layer norm with this op, with rows as the channels of a batch of 1.
+        in_channels = node.attr["data_format"].s == b"NCHW" and op.inputs[0].shape[:1] == [1]
+        return node.attr["is_training"].b and not in_channels
+    if node.op != "Mean" or node.name != op.name or not _MOMENTS.search(op.name):
+        return False
+    axes = tf.get_static_value(op.inputs[1])
+    return axes is not None and 0 in np.ravel(axes)
+
+
+def _layer(name: str) -> str:
+    """Returns an op's layer: "deep/dropout" for "deep/dropout/dropout/random_uniform/RandomUniform"."""
+    scopes = name.split("/")[:-1] or [name]
+    while len(scopes) > 1 and re.match(
+        r"(moments|random_uniform|random_normal)(_\d+)?$", scopes[-1]
+    ):
+        scopes.pop()
+    if len(scopes) > 1 and scopes[-1] in (scopes[-2], "dropout"):
+        scopes.pop()
+    return "/".join(scopes)

@@ -33,13 +33,14 @@ from tfx_tpu_trainer.estimator.places.host_functions import (
     trace_host_function,
 )
 from tfx_tpu_trainer.estimator.places.refused_ops import check_training_on_cores
-from tfx_tpu_trainer.estimator.places.replica_cores import (
+from tfx_tpu_trainer.estimator.places.shardings import (
     ONE_CORE,
     CutVariable,
     ReplicaCores,
+    check_shardings,
     cut_variables,
+    input_partitions,
 )
-from tfx_tpu_trainer.estimator.places.shardings import check_shardings, input_partitions
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem, TPUSystemHook
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, OnCores
