@@ -1,4 +1,4 @@
-"""Checks arguments that a program gives: numbers, lists and the values of a RunConfig."""
+"""Checks arguments that a program gives: numbers, lists, and a RunConfig's values and strategies."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +9,6 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern, path_text
 from tfx_tpu_trainer._support.progress import MODES
 from tfx_tpu_trainer.estimator._user_calls import positional_names
-from tfx_tpu_trainer.estimator.places.strategy import kinds
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -147,5 +146,57 @@ def check_values(values: Mapping[str, Any]) -> None:
         "should be grpc or grpc+verbs",
     )
     for name in ("train_distribute", "eval_distribute"):
-        kinds.check_strategy(name, values[name])
-    kinds.check_both(values["experimental_distribute"])
+        _check_strategy(name, values[name])
+    _check_strategies(values["experimental_distribute"])
+
+
+_STRATEGIES = (tf.distribute.Strategy, v1.distribute.Strategy)
+
+
+def _check_strategy(name: str, strategy: Any) -> None:
+    if strategy is None:
+        return
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            "Please use `tf.compat.v1.distribute.experimental.ParameterServerStrategy` for "
+            "parameter server strategy with estimator, or leave the strategy out: a TF_CONFIG with "
+            f"ps tasks is enough. {name}={strategy!r} is TensorFlow 2's, which schedules eager "
+            "functions and can't run a model_fn's graph."
+        )
+    if not isinstance(strategy, _STRATEGIES):
+        raise ValueError(
+            f"{name} must be an instance of tf.distribute.Strategy, such as "
+            f"tf.distribute.MirroredStrategy(); got {strategy!r}."
+        )
+
+
+def _check_strategies(both: Any) -> None:
+    """Checks `experimental_distribute` of a RunConfig."""
+    if both is None:
+        return
+    for name in ("train_distribute", "eval_distribute"):
+        _check_strategy(f"experimental_distribute.{name}", getattr(both, name, None))
+    if getattr(both, "remote_cluster", None):
+        raise ValueError(
+            "experimental_distribute.remote_cluster is not supported: a single client for all "
+            f"tasks of {both.remote_cluster!r} existed only in TensorFlow 1. Start the program "
+            "once for each task, with TF_CONFIG, and call train_and_evaluate."
+        )
+
+
+def is_no_strategy(strategy: tf.distribute.Strategy | None) -> bool:
+    """Returns whether a strategy distributes nothing: `None`, or the default of `tf.distribute`."""
+    return strategy is None or type(strategy).__name__.startswith("_DefaultDistribution")
+
+
+def is_parameter_server(strategy: tf.distribute.Strategy | None) -> bool:
+    """Returns whether a strategy is the parameter server strategy of `tf.compat.v1`, which runs no steps itself.
+
+    Its variables are those of TF_CONFIG's ps tasks, in each worker's own graph.
+    """
+    return isinstance(strategy, v1.distribute.experimental.ParameterServerStrategy)
+
+
+def leads_steps(strategy: tf.distribute.Strategy | None) -> bool:
+    """Returns whether a strategy runs the steps, in each process; else sessions do."""
+    return not is_no_strategy(strategy) and not is_parameter_server(strategy)

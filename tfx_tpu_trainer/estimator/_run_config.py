@@ -11,10 +11,14 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import path_text
-from tfx_tpu_trainer.estimator._argument_checks import check_values, one_model_dir
+from tfx_tpu_trainer.estimator._argument_checks import (
+    check_values,
+    is_no_strategy,
+    leads_steps,
+    one_model_dir,
+)
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session_config
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
-from tfx_tpu_trainer.estimator.places.strategy import kinds
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -161,7 +165,7 @@ class RunConfig:
                 f"{_SAVE_ERROR} Got {save_checkpoints_steps} and {save_checkpoints_secs}."
             )
         strategy = getattr(experimental_distribute, "train_distribute", None) or train_distribute
-        environment = read_task_environment(tf_config, needs_chief=kinds.is_none(strategy))
+        environment = read_task_environment(tf_config, needs_chief=is_no_strategy(strategy))
         self._values: dict[str, Any] = {
             "model_dir": one_model_dir(model_dir, environment.model_dir),
             "tf_random_seed": tf_random_seed,
@@ -190,12 +194,12 @@ class RunConfig:
             "profile_steps": profile_steps,
         }
         check_values(self._values)
-        if not all(map(kinds.is_none, (strategy, eval_distribute))):
+        if not all(map(is_no_strategy, (strategy, eval_distribute))):
             _logger.info("Initializing RunConfig with distribution strategies.")
         self._cluster_spec = environment.cluster_spec
         self._task_type = environment.task_type
         self._task_id = environment.task_id
-        in_this_process = kinds.leads_steps(strategy)
+        in_this_process = leads_steps(strategy)
         self._master = "" if in_this_process else environment.master
         self._evaluation_master = environment.evaluation_master
         self._is_chief = environment.is_chief

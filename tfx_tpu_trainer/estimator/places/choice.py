@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator._argument_checks import is_no_strategy, is_parameter_server
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.places.strategy import kinds
 from tfx_tpu_trainer.estimator.places.strategy.feed import spans_processes
 
 EMULATED_MASTER = "emulated"
@@ -141,10 +141,10 @@ def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
     `experimental_distribute` wins over the others. Under a parameter server strategy, each worker's
     own session runs the steps.
     """
-    strategy = _configured(config, mode)
-    if kinds.is_none(strategy):
+    strategy = configured_strategy(config, mode)
+    if is_no_strategy(strategy):
         return None
-    if kinds.is_parameter_server(strategy):
+    if is_parameter_server(strategy):
         _check_one_replica(strategy)
         return None
     if mode == ModeKeys.TRAIN:
@@ -154,7 +154,7 @@ def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
 
 def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext | None:
     """Returns an input_fn's context under a parameter server strategy, else `None`."""
-    if not kinds.is_parameter_server(_configured(config, mode)):
+    if not is_parameter_server(configured_strategy(config, mode)):
         return None
     if mode != ModeKeys.TRAIN or not config.cluster_spec.jobs:
         return tf.distribute.InputContext()
@@ -164,7 +164,8 @@ def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext
     )
 
 
-def _configured(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
+def configured_strategy(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
+    """Returns the strategy that a configuration has for a mode."""
     name = {ModeKeys.TRAIN: "train_distribute", ModeKeys.EVAL: "eval_distribute"}.get(mode)
     if name is None:
         return None

@@ -8,10 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.waiting import named, said_while_waiting, without_answer
+from tfx_tpu_trainer.estimator._argument_checks import leads_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._task_environment import TaskType
-from tfx_tpu_trainer.estimator.places.strategy import kinds
+from tfx_tpu_trainer.estimator.places.choice import configured_strategy
 from tfx_tpu_trainer.estimator.schedule._local import (
     CheckpointEvaluator,
     EvalSpec,
@@ -216,7 +218,7 @@ def _train(
     """Trains as chief, master or worker; a master evaluates too."""
     config = estimator.config
     # Started before any delay, since the other tasks wait for this server.
-    server = None if kinds.connects_tasks(config) else start_server(config)
+    server = None if _has_connected_tasks(config) else start_server(config)
     listeners: tuple[v1.train.CheckpointSaverListener, ...] = ()
     if config.is_chief:
         listeners = train_spec.saving_listeners
@@ -242,11 +244,14 @@ def _train(
     del server  # The server lives as long as its task trains.
 
 
+def _has_connected_tasks(config: RunConfig) -> bool:
+    """Returns whether the training strategy connects the tasks of TF_CONFIG itself."""
+    return leads_steps(configured_strategy(config, ModeKeys.TRAIN))
+
+
 def worker_delay(config: RunConfig) -> int:
     """Returns a task's delay in seconds: workers start one by one, those of a strategy together."""
-    if config.task_type != TaskType.WORKER or config.is_chief:
-        return 0
-    if kinds.connects_tasks(config):
+    if config.task_type != TaskType.WORKER or config.is_chief or _has_connected_tasks(config):
         return 0
     longest = config.experimental_max_worker_delay_secs
     longest = _MOST_SECONDS if longest is None else int(longest)
