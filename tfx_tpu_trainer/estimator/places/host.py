@@ -9,7 +9,6 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import VariableChanges
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
@@ -30,7 +29,7 @@ from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
     as_input_tensors,
     count_rows,
 )
-from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.graph_nodes import VariableChanges, upstream
 from tfx_tpu_trainer.estimator._engine.graph_optimizer import decided_on_cpu
 from tfx_tpu_trainer.estimator._engine.loops.one_thread_loop import is_small
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import (

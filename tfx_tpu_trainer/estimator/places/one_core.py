@@ -22,8 +22,12 @@ from tfx_tpu_trainer.estimator._engine.copying.replicated_functions import (
     Scope,
     given_to_functions,
 )
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import VariableChanges
-from tfx_tpu_trainer.estimator._engine.graph_nodes import all_nodes, called_functions, functions_of
+from tfx_tpu_trainer.estimator._engine.graph_nodes import (
+    VariableChanges,
+    all_nodes,
+    called_functions,
+    functions_of,
+)
 
 v1 = tf.compat.v1
 

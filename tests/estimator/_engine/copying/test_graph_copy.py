@@ -3,10 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
-    VariableChanges,
-    reads_before_changes,
-)
+from tfx_tpu_trainer.estimator._engine.graph_nodes import VariableChanges, reads_before_changes
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 

@@ -21,7 +21,7 @@ from tfx_tpu_trainer.estimator._engine.copying.replicated_functions import (
     deciding_inputs,
 )
 from tfx_tpu_trainer.estimator._engine.copying.shared_ops import SharedOps
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
+from tfx_tpu_trainer.estimator._engine.graph_nodes import (
     VariableChanges,
     reads_before_changes,
     waiting_for_reads,

@@ -23,8 +23,8 @@ from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import (
     REPLICA_NUMBER,
     give_seed_of_replica,
 )
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import VariableChanges
 from tfx_tpu_trainer.estimator._engine.graph_nodes import (
+    VariableChanges,
     called_functions,
     functions_of,
     functions_with,

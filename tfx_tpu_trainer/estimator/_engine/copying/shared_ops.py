@@ -12,7 +12,7 @@ from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import (
     REPLICA_NUMBER,
     has_seed,
 )
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import calls_functions
+from tfx_tpu_trainer.estimator._engine.graph_nodes import calls_functions
 
 v1 = tf.compat.v1
 

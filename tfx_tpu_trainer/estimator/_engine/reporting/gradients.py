@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import VariableChanges
-from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.graph_nodes import VariableChanges, upstream
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1

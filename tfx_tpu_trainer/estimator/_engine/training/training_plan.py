@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import SavedInput
-from tfx_tpu_trainer.estimator._engine.copying.variable_changes import CHANGES, VariableChanges
-from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.graph_nodes import CHANGES, VariableChanges, upstream
 from tfx_tpu_trainer.estimator._engine.loops.one_thread_loop import build_one_thread_loop, is_small
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import TemplateLoop, build_template_loop
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import SessionCreatorFn
