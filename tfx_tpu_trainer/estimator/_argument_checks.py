@@ -190,10 +190,8 @@ def is_no_strategy(strategy: tf.distribute.Strategy | None) -> bool:
 
 
 def is_parameter_server(strategy: tf.distribute.Strategy | None) -> bool:
-    """Returns whether a strategy is the parameter server strategy of `tf.compat.v1`, which runs no steps itself.
-
-    Its variables are those of TF_CONFIG's ps tasks, in each worker's own graph.
-    """
+    """Returns whether a strategy is the parameter server strategy of `tf.compat.v1`, which runs no steps itself."""
+    # Its variables are those of TF_CONFIG's ps tasks, in each worker's own graph.
     return isinstance(strategy, v1.distribute.experimental.ParameterServerStrategy)
 
 

@@ -51,15 +51,10 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingReports:
-    """What a training reports while it runs.
+    """What a training reports while it runs."""
 
-    Attributes:
-        every_steps: Steps between two reports; `None` for no reports.
-        rows_per_step: Rows of a step over all replicas; `None` if unknown.
-    """
-
-    every_steps: int | None
-    rows_per_step: int | None = None
+    every_steps: int | None  # Steps between two reports; `None` for no reports.
+    rows_per_step: int | None = None  # Rows of a step over all replicas; `None` if unknown.
 
     def mode(self, config: RunConfig) -> str | None:
         """Returns how progress is shown; without reports, `"auto"` shows none."""
@@ -381,10 +376,8 @@ def _checkpoint_to_export(estimator: Estimator, checkpoint_path: str | None) -> 
 
 
 def checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
-    """Returns the checkpoint to read; if there is none, logs the original's line.
-
-    Variables are then initialized; without a warm start, that is worth a warning.
-    """
+    """Returns the checkpoint to read; if there is none, logs the original's line."""
+    # Variables are then initialized; without a warm start, that is worth a warning.
     # A path in the form of TensorFlow's savers; other values are rejected when the checkpoint is opened.
     path = os.fsdecode(given) if isinstance(given, (bytes, os.PathLike)) else given
     path = path or estimator.latest_checkpoint()

@@ -98,11 +98,9 @@ def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
 
 
 def check_graph(value: Any, what: str, *, key: Any = None) -> None:
-    """Checks that a tensor or op is in the default graph, or in one around it.
-
-    An export for TPUs calls model_fn in a function's graph, where an unchanged feature is a tensor
-    of the graph around it.
-    """
+    """Checks that a tensor or op is in the default graph, or in one around it."""
+    # An export for TPUs calls model_fn in a function's graph, where an unchanged feature is a tensor of the graph
+    # around it.
     if tf.executing_eagerly():
         return
     graph = v1.get_default_graph()

@@ -82,13 +82,10 @@ _call: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("call", def
 
 @contextlib.contextmanager
 def keras_optimizers_train() -> Iterator[None]:
-    """Makes Keras optimizers of every kind train in the default graph.
-
-    Their `apply_gradients`, Keras 3's `apply` and `minimize` return an op that changes the variables;
-    overrides of them in subclasses are traced too. An optimizer from outside has variables in the
-    graph only inside this context. Calls in other threads, in a `tf.function` or with eager execution
-    stay unchanged.
-    """
+    """Makes Keras optimizers of every kind train in the default graph."""
+    # Their `apply_gradients`, Keras 3's `apply` and `minimize` return an op that changes the variables; overrides of
+    # them in subclasses are traced too. An optimizer from outside has variables in the graph only inside this context.
+    # Calls in other threads, in a `tf.function` or with eager execution stay unchanged.
     call = _Call(v1.get_default_graph())
     token = _call.set(call)
     _wrap()
@@ -295,11 +292,9 @@ def _is_value_of(captured: Any, graph: tf.Graph) -> bool:
 
 
 def _from_first_values(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-    """Makes a variable whose initial value does not wait for that of another variable.
-
-    A learning rate starts at a schedule's value for step 0, an average at its variable's value; in a graph, all
-    variables are initialized at once.
-    """
+    """Makes a variable whose initial value does not wait for that of another variable."""
+    # A learning rate starts at a schedule's value for step 0, an average at its variable's value; in a graph, all
+    # variables are initialized at once.
     first = kwargs.get("initial_value")
     if isinstance(first, tf.Variable):
         kwargs["initial_value"] = first.initial_value

@@ -23,12 +23,10 @@ _on_cores: contextvars.ContextVar[bool] = contextvars.ContextVar("on_cores", def
 
 @contextlib.contextmanager
 def on_cores() -> Iterator[None]:
-    """Makes heads inside return specs that TPU cores, or replicas of a strategy, can run together.
-
-    A model_fn that was written for one host then trains on cores: heads and canned estimators wrap v1 and Keras
-    optimizers in a `CrossShardOptimizer`, which sums or averages gradients as the loss does the rows' losses. Metrics
-    become functions of the tensors of all cores, and summaries are left out.
-    """
+    """Makes heads inside return specs that TPU cores, or replicas of a strategy, can run together."""
+    # A model_fn that was written for one host then trains on cores: heads and canned estimators wrap v1 and Keras
+    # optimizers in a `CrossShardOptimizer`, which sums or averages gradients as the loss does the rows' losses. Metrics
+    # become functions of the tensors of all cores, and summaries are left out.
     token = _on_cores.set(True)
     try:
         yield

@@ -31,34 +31,22 @@ class TaskType:
 
 @dataclasses.dataclass(frozen=True)
 class TaskEnvironment:
-    """This process's task in a cluster.
+    """This process's task in a cluster."""
 
-    Attributes:
-        cluster_spec: The training cluster; empty for a local run and for an evaluator.
-        task_type: One of `TaskType`.
-        task_id: Index of the task among those of its type.
-        master: Address of the training session's master; `""` is this process.
-        evaluation_master: The same for evaluation.
-        is_chief: Whether this process initializes variables and saves.
-        num_ps_replicas: Number of parameter servers.
-        num_worker_replicas: Number of workers, the chief included.
-        global_id_in_cluster: Number of this task over all types, the chief being 0 and
-            parameter servers last; `None` for an evaluator.
-        service: The `service` entry of TF_CONFIG.
-        model_dir: Model folder named by TF_CONFIG, or `None`.
-    """
-
+    # The training cluster; empty for a local run and for an evaluator.
     cluster_spec: tf.train.ClusterSpec
-    task_type: str
-    task_id: int
-    master: str
-    evaluation_master: str
-    is_chief: bool
-    num_ps_replicas: int
-    num_worker_replicas: int
+    task_type: str  # One of `TaskType`.
+    task_id: int  # Index of the task among those of its type.
+    master: str  # Address of the training session's master; `""` is this process.
+    evaluation_master: str  # The same for evaluation.
+    is_chief: bool  # Whether this process initializes variables and saves.
+    num_ps_replicas: int  # Number of parameter servers.
+    num_worker_replicas: int  # Number of workers, the chief included.
+    # Number of this task over all types, the chief being 0 and parameter servers last; `None` for
+    # an evaluator.
     global_id_in_cluster: int | None
-    service: Mapping[str, Any] | None
-    model_dir: str | None
+    service: Mapping[str, Any] | None  # The `service` entry of TF_CONFIG.
+    model_dir: str | None  # Model folder named by TF_CONFIG, or `None`.
 
 
 def read_task_environment(

@@ -216,11 +216,9 @@ def predict_batches(
     checkpoint_path: str | None,
     master: str = "",
 ) -> Generator[Any, None, None]:
-    """Yields the predictions of each batch until the input ends; closing the generator closes the session.
-
-    The template's graph is the default one while the generator runs, for hooks, but not between batches. Where hooks
-    and input allow it, a session call runs several batches.
-    """
+    """Yields the predictions of each batch until the input ends; closing the generator closes the session."""
+    # The template's graph is the default one while the generator runs, for hooks, but not between batches. Where hooks
+    # and input allow it, a session call runs several batches.
     batches = _batches_of_session(
         plan, settings=settings, hooks=hooks, checkpoint_path=checkpoint_path, master=master
     )

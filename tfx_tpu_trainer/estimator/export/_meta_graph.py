@@ -63,11 +63,10 @@ _METHODS = {
 
 
 class ModelCall(Protocol):
-    """Calls a model_fn and returns its spec: the exporter's only view of an estimator.
+    """Calls a model_fn and returns its spec: the exporter's only view of an estimator."""
 
-    The spec is an `EstimatorSpec` or a `TPUEstimatorSpec`: `predictions`, `export_outputs`, and
-    `scaffold` or `scaffold_fn` are read.
-    """
+    # The spec is an `EstimatorSpec` or a `TPUEstimatorSpec`: `predictions`, `export_outputs`, and `scaffold` or
+    # `scaffold_fn` are read.
 
     def __call__(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
         """Calls model_fn."""
@@ -162,11 +161,9 @@ def build_signature_defs(
     *,
     serving_only: bool = True,
 ) -> dict[str, Any]:
-    """Returns the signatures that TensorFlow Serving can serve.
-
-    Others are left out with a log line that gives the reason: a classification that is not fed by one string tensor, an
-    output that needs a placeholder which the signature does not feed.
-    """
+    """Returns the signatures that TensorFlow Serving can serve."""
+    # Others are left out with a log line that gives the reason: a classification that is not fed by one string tensor,
+    # an output that needs a placeholder which the signature does not feed.
     included: dict[str, Any] = {}
     excluded: dict[str, str] = {}
     for prefix, tensors in _ways_in(receiver_tensors, receiver_tensors_alternatives):
@@ -330,11 +327,9 @@ def with_outputs(
     host_signatures: HostSignatures,
     signature_defs: Mapping[str, Any],
 ) -> dict[str, HostSignature]:
-    """Computes the default signature's outputs behind the inputs of each `HostPrediction`.
-
-    The nodes between the replaced tensors and the outputs are copied in the default graph, so the default
-    signature is unchanged and as fast as before.
-    """
+    """Computes the default signature's outputs behind the inputs of each `HostPrediction`."""
+    # The nodes between the replaced tensors and the outputs are copied in the default graph, so the default signature
+    # is unchanged and as fast as before.
     default, graph = signature_defs.get(DEFAULT_SIGNATURE), v1.get_default_graph()
     outputs = {}
     if default is not None:
@@ -367,12 +362,10 @@ def _copied(
 
 
 def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
-    """Returns a metagraph in which each sum over cores is replaced by its addend, its value on one core.
-
-    TensorFlow has no CPU kernel for `CrossReplicaSum`, so a graph with one (a training with a
-    `CrossShardOptimizer`, or batch norm over cores) can't even be loaded. A core's number becomes 0, since TensorFlow's
-    kernel of `XlaReplicaId` would end the process.
-    """
+    """Returns a metagraph in which each sum over cores is replaced by its addend, its value on one core."""
+    # TensorFlow has no CPU kernel for `CrossReplicaSum`, so a graph with one (a training with a `CrossShardOptimizer`,
+    # or batch norm over cores) can't even be loaded. A core's number becomes 0, since TensorFlow's kernel of
+    # `XlaReplicaId` would end the process.
     if not reads_other_cores(meta_graph.graph.as_graph_def()):
         return meta_graph
     # Through a MetaGraphDef, since ops in a graph can't be replaced. It includes the collections: variables, tables,

@@ -107,10 +107,8 @@ def export_meta_graphs(
     as_text: bool = False,
     strip_default_attrs: bool = True,
 ) -> bytes:
-    """Exports metagraphs with the variables of a checkpoint, after comparing them with it.
-
-    The variables are written once, with the first graph, on any machine: no TPU op is run, or even placed.
-    """
+    """Exports metagraphs with the variables of a checkpoint, after comparing them with it."""
+    # The variables are written once, with the first graph, on any machine: no TPU op is run, or even placed.
     # The graph for TPUs restores what the first graph saved, so comparing the two suffices.
     for meta_graph in meta_graphs:
         if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
@@ -272,12 +270,10 @@ def _copy_assets_extra(assets_extra: Mapping[str, str], folder: str) -> None:
 
 @contextlib.contextmanager
 def version_folder(base: str) -> Iterator[tuple[str, str]]:
-    """Reserves the next version in a folder, and moves it to its place when everything is written.
-
-    A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`, which TensorFlow Serving
-    ignores, and which is renamed at the end. If the block raises, the sibling is removed. If the process is killed, it
-    stays and does no harm.
-    """
+    """Reserves the next version in a folder, and moves it to its place when everything is written."""
+    # A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`, which TensorFlow
+    # Serving ignores, and which is renamed at the end. If the block raises, the sibling is removed. If the process is
+    # killed, it stays and does no harm.
     check_can_be_opened("export_dir_base", base)
     with write_errors_explained(base):
         temporary, final = _reserve(base)
@@ -335,11 +331,9 @@ def _make_new(path: str) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns an error's message in one line.
-
-    An error of a graph quotes all Python frames in which the op was made, on indented lines; here those are only the
-    exporter's.
-    """
+    """Returns an error's message in one line."""
+    # An error of a graph quotes all Python frames in which the op was made, on indented lines; here those are only the
+    # exporter's.
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     # A session's error has its frames first, then "Node: '...'", then the reason.
     message = message.rpartition("\nNode: ")[2] if "\nNode: " in message else message
@@ -374,10 +368,8 @@ def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: 
 
 
 def check_variables_in_checkpoint(meta_graph: MetaGraph, checkpoint_path: str) -> None:
-    """Checks that a checkpoint has every variable that a metagraph restores, in its shape.
-
-    Restoring would not notice another shape: a resource variable accepts any.
-    """
+    """Checks that a checkpoint has every variable that a metagraph restores, in its shape."""
+    # Restoring would not notice another shape: a resource variable accepts any.
     misfit = find_misfit(checkpoint_path, restored_variables(meta_graph))
     if misfit is not None:
         raise ValueError(

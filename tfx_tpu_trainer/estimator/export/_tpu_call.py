@@ -26,12 +26,10 @@ def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[tf.Tensor] = (
 
 
 def call_partitioned(build: Callable[[], Any]) -> Any:
-    """Builds a function and calls it once from the default graph, on a TPU core of the host.
-
-    `TPUPartitionedCall` runs the function on the core that `TPUOrdinalSelector` selects: calls take turns on the host's
-    cores. Variables are made in the default graph instead of in the function, so they are saved and restored like
-    those of any graph. Only running the result needs a TPU.
-    """
+    """Builds a function and calls it once from the default graph, on a TPU core of the host."""
+    # `TPUPartitionedCall` runs the function on the core that `TPUOrdinalSelector` selects: calls take turns on the
+    # host's cores. Variables are made in the default graph instead of in the function, so they are saved and restored
+    # like those of any graph. Only running the result needs a TPU.
     # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list: `structure` keeps the
     # nesting of the traced function.
     structure: Any = None
@@ -83,11 +81,9 @@ def _nesting_explained() -> Iterator[None]:
 
 
 def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-    """Makes a variable in the graph around the function.
-
-    `next_creator` is not used: it is tf.function's, which makes its own kind of variables in the function's graph. The
-    creators of the outer graph are used instead.
-    """
+    """Makes a variable in the graph around the function."""
+    # `next_creator` is not used: it is tf.function's, which makes its own kind of variables in the function's graph.
+    # The creators of the outer graph are used instead.
     del next_creator
     kwargs.pop("experimental_enable_variable_lifting", None)
     initial_value = kwargs.get("initial_value")
@@ -107,11 +103,9 @@ def runs_on_tpu(graph: tf.Graph) -> bool:
 
 
 def check_runs_on_tpu(graph: tf.Graph) -> None:
-    """Checks the ops that a graph put on the TPU.
-
-    Strings, tables, datasets and Python functions are found here. For all other ops, only compiling shows whether the
-    TPU's compiler takes them.
-    """
+    """Checks the ops that a graph put on the TPU."""
+    # Strings, tables, datasets and Python functions are found here. For all other ops, only compiling shows whether the
+    # TPU's compiler takes them.
     definition = graph.as_graph_def()
     functions = functions_of(definition.library)
     refused = []
@@ -205,10 +199,8 @@ def _is_integer(value: Any) -> bool:
 def call_in_batches(
     function: Callable[..., Any], inputs: Sequence[tf.Tensor], config: BatchConfig | None
 ) -> Any:
-    """Calls a function of tensors from the default graph, through a `BatchFunction` op.
-
-    The op belongs to the model, so it batches in any server.
-    """
+    """Calls a function of tensors from the default graph, through a `BatchFunction` op."""
+    # The op belongs to the model, so it batches in any server.
     if config is None:
         return function(*inputs)
     _check_rows(inputs, "input")

@@ -121,11 +121,9 @@ def rewrite_model(
     batch_config: BatchConfig | None = None,
     predictions_come_out: bool = False,
 ) -> RewrittenModel:
-    """Calls a model inside a TPU computation, which the default graph calls.
-
-    A feature that the model only passes on never enters the computation, so it may be a string, which a TPU can't
-    hold.
-    """
+    """Calls a model inside a TPU computation, which the default graph calls."""
+    # A feature that the model only passes on never enters the computation, so it may be a string, which a TPU can't
+    # hold.
     # model_fn makes its export outputs inside the computation, but a signature must fetch
     # tensors of the default graph. So three maps follow each tensor of an output out of the computation:
     #   stays_outside: a feature, or any other tensor of the host's graph -> itself outside;

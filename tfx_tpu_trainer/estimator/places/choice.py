@@ -88,10 +88,8 @@ def choose_place(
     count_cores: Callable[[], int],
     strategy: tf.distribute.Strategy | None = None,
 ) -> Choice:
-    """Decides where to run, without connecting to a remote master, which could wait.
-
-    `count_cores` returns the number of TPU cores of this machine, or raises a RuntimeError if it has none.
-    """
+    """Decides where to run, without connecting to a remote master, which could wait."""
+    # `count_cores` returns the number of TPU cores of this machine, or raises a RuntimeError if it has none.
     # The order matters. The environment comes first: it lets someone try a program without editing
     # it, and the program may name a TPU, or a strategy for one, that does not exist today.
     if use_tpu and environment_emulates():
@@ -136,11 +134,9 @@ def environment_emulates() -> bool:
 
 
 def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
-    """Returns the strategy that runs the steps of a mode; as in the original, prediction has none.
-
-    `experimental_distribute` wins over the others. Under a parameter server strategy, each worker's
-    own session runs the steps.
-    """
+    """Returns the strategy that runs the steps of a mode; as in the original, prediction has none."""
+    # `experimental_distribute` wins over the others. Under a parameter server strategy, each worker's own session runs
+    # the steps.
     strategy = configured_strategy(config, mode)
     if is_no_strategy(strategy):
         return None

@@ -36,10 +36,9 @@ _V1_SUMMARIES = frozenset(
 
 
 class TracedHostFunction:
-    """A host function called on placeholders, at the top level of the graph.
+    """A host function called on placeholders, at the top level of the graph."""
 
-    Its variables and summary writers are made there, once; a loop copies only its ops.
-    """
+    # Its variables and summary writers are made there, once; a loop copies only its ops.
 
     def __init__(
         self,

@@ -97,10 +97,8 @@ def bind_call(
     config: RunConfig,
     needs_params: bool = False,
 ) -> Call:
-    """Binds a user's functions to their params and config; the only wrapper around them.
-
-    The functions of a TPUEstimator must take `params`, for the batch size (`needs_params`).
-    """
+    """Binds a user's functions to their params and config; the only wrapper around them."""
+    # The functions of a TPUEstimator must take `params`, for the batch size (`needs_params`).
 
     def call_input_fn(
         added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
@@ -139,33 +137,26 @@ def bind_call(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lookups:
-    """The tensors of one core's trace at which embeddings enter and leave it.
+    """The tensors of one core's trace at which embeddings enter and leave it."""
 
-    The trace also contains ordinary lookups: a place runs those, or lets embedding cores look the ids up and cuts the
-    trace here.
+    # The trace also contains ordinary lookups: a place runs those, or lets embedding cores look the ids up and cuts the
+    # trace here.
 
-    Attributes:
-        ids: Name of a feature -> its ids: sparse [samples, any], or dense [samples] if each sample has exactly one. A
-            sample is a row, or a position of a row's sequence.
-        weights: Name of a feature -> the weights of its ids, a sparse tensor; only of features that
-            have weights.
-        samples: Name of a feature -> its number of samples; `None` if the batch is not static.
-        activations: Name of a feature -> the embeddings that were looked up.
-        lengths: Name of a feature of sequences -> the sequences' lengths.
-        sent: Name of a feature -> the gradient of its activations; empty outside of training.
-        step: The global step before the step, a vector of one element.
-        tables: Name of a table -> its variable.
-        update: Trains the tables, from the tensors of all cores; `None` outside of training.
-    """
-
+    # Name of a feature -> its ids: sparse [samples, any], or dense [samples] if each sample has
+    # exactly one. A sample is a row, or a position of a row's sequence.
     ids: Mapping[str, tf.SparseTensor | tf.Tensor]
+    # Name of a feature -> the weights of its ids, a sparse tensor; only of features that have
+    # weights.
     weights: Mapping[str, tf.SparseTensor]
+    # Name of a feature -> its number of samples; `None` if the batch is not static.
     samples: Mapping[str, int | None]
-    activations: Mapping[str, tf.Tensor]
-    lengths: Mapping[str, tf.Tensor]
+    activations: Mapping[str, tf.Tensor]  # Name of a feature -> the embeddings that were looked up.
+    lengths: Mapping[str, tf.Tensor]  # Name of a feature of sequences -> the sequences' lengths.
+    # Name of a feature -> the gradient of its activations; empty outside of training.
     sent: Mapping[str, tf.Tensor]
-    step: tf.Tensor
-    tables: Mapping[str, tf.Variable]
+    step: tf.Tensor  # The global step before the step, a vector of one element.
+    tables: Mapping[str, tf.Variable]  # Name of a table -> its variable.
+    # Trains the tables, from the tensors of all cores; `None` outside of training.
     update: HostFunction | None
 
     @property

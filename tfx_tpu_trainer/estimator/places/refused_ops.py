@@ -146,10 +146,8 @@ _PREPARING = tuple(
 
 
 def warn_of_ops_for_hosts(step: StepNodes) -> None:
-    """Warns of a step's ops that TPUs can't run, except those of `outside_compilation`.
-
-    They run here, as in the original with `use_tpu=False`; a preflight and a real TPU reject them.
-    """
+    """Warns of a step's ops that TPUs can't run, except those of `outside_compilation`."""
+    # They run here, as in the original with `use_tpu=False`; a preflight and a real TPU reject them.
     found = dict(_ops_for_hosts(step))
     if not found:
         return

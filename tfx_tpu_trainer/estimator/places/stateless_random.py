@@ -41,11 +41,9 @@ _INTEGERS = "RandomUniformInt"
 # The invariants: the shape is the same in each step; two ops differ by their op-level seeds; and
 # each replica's copy gets its own seed (`mark_seed`), as copies of the stateful op do.
 def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tensor | None:
-    """Makes a training's random ops draw by the global step, in place; returns the step if it changed any.
-
-    Ops in loops, conditionals and functions are not changed, nor are other types (sampled losses,
-    `tf.random.shuffle`, ...); a log line names those with a seed.
-    """
+    """Makes a training's random ops draw by the global step, in place; returns the step if it changed any."""
+    # Ops in loops, conditionals and functions are not changed, nor are other types (sampled losses,
+    # `tf.random.shuffle`, ...); a log line names those with a seed.
     nodes = [template.train_op, template.loss]
     for function in (template.host_call, template.table_update):
         nodes += [] if function is None else tf.nest.flatten(function.tensors)

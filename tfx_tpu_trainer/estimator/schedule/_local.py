@@ -301,11 +301,9 @@ def run_local(
     *,
     listener: EvaluationListener | None = None,
 ) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None]:
-    """Trains, and evaluates after each checkpoint except the first.
-
-    With `RunConfig(save_input_position=True)`, a resumed training also evaluates its first checkpoint if the previous
-    training ended without that evaluation.
-    """
+    """Trains, and evaluates after each checkpoint except the first."""
+    # With `RunConfig(save_input_position=True)`, a resumed training also evaluates its first checkpoint if the previous
+    # training ended without that evaluation.
     config = estimator.config
     _logger.info(
         "Start train and evaluate loop. The evaluate will happen after every checkpoint. "

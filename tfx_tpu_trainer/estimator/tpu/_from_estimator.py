@@ -186,12 +186,10 @@ def check_combination(gradients: str) -> None:
 
 @contextlib.contextmanager
 def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]:
-    """Makes all optimizers that are used inside combine their gradients over the cores.
-
-    It does the work of `CrossShardOptimizer` for a model_fn that makes its own optimizer, which can't be wrapped. In
-    the block, `apply_gradients` of the base classes of all graph optimizers is replaced in the whole process; gradients
-    that are already summed stay unchanged.
-    """
+    """Makes all optimizers that are used inside combine their gradients over the cores."""
+    # It does the work of `CrossShardOptimizer` for a model_fn that makes its own optimizer, which can't be wrapped. In
+    # the block, `apply_gradients` of the base classes of all graph optimizers is replaced in the whole process;
+    # gradients that are already summed stay unchanged.
     # Gradients may pass several wrapped methods, for example those of a v1 optimizer inside another one. The first one
     # makes them the output of a CrossReplicaSum, which the next ones recognize (`_summed`).
     with contextlib.ExitStack() as stack:

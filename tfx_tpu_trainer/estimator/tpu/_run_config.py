@@ -31,15 +31,10 @@ class InputPipelineConfig:
 
 
 class IterationsPerLoop(NamedTuple):
-    """The meaning of an `iterations_per_loop`.
+    """The meaning of an `iterations_per_loop`."""
 
-    Attributes:
-        value: A number of steps or of seconds; 0 with `"auto"`.
-        unit: `"count"`, `"seconds"` or `"auto"`.
-    """
-
-    value: int
-    unit: str
+    value: int  # A number of steps or of seconds; 0 with `"auto"`.
+    unit: str  # `"count"`, `"seconds"` or `"auto"`.
 
 
 def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLoop:

@@ -152,10 +152,8 @@ def _names(count: int) -> list[str]:
 
 
 def _description(iterator: tf.Tensor) -> list[Any]:
-    """Describes an input by the parts that are equal in every process.
-
-    Names differ between processes, and files may be moved.
-    """
+    """Describes an input by the parts that are equal in every process."""
+    # Names differ between processes, and files may be moved.
     if iterator.op.type == "OneShotIterator":
         # Its dataset is made in a function; only the kinds of its nodes are read.
         name = iterator.op.get_attr("dataset_factory").name
@@ -198,19 +196,18 @@ _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$"
 # session call (`any_process`), each writes its own position, and a second exchange holds the chief back until all are
 # done.
 class InputPosition(v1.train.SessionRunHook):
-    """Saves the input's position with each checkpoint, and resumes from there.
+    """Saves the input's position with each checkpoint, and resumes from there."""
 
-    The position is written before its checkpoint, so whoever finds the checkpoint finds it, too. It is that of the
-    saved step, since rows are drawn only for steps that are made. A position is removed with its checkpoint.
-
-    An input that tf.data can't save (a Python generator, a queue) is logged once and starts from its beginning, as
-    without positions. The same happens if a checkpoint has no position, a damaged one (which is set aside), or one of
-    another input.
-
-    Several processes save together: the chief's checkpoint waits for the positions of all of them.
-
-    Must come after the hooks that save and before one that lets processes stop together.
-    """
+    # The position is written before its checkpoint, so whoever finds the checkpoint finds it, too. It is that of the
+    # saved step, since rows are drawn only for steps that are made. A position is removed with its checkpoint.
+    #
+    # An input that tf.data can't save (a Python generator, a queue) is logged once and starts from its beginning, as
+    # without positions. The same happens if a checkpoint has no position, a damaged one (which is set aside), or one of
+    # another input.
+    #
+    # Several processes save together: the chief's checkpoint waits for the positions of all of them.
+    #
+    # Must come after the hooks that save and before one that lets processes stop together.
 
     def __init__(
         self, model_dir: str, saved_input: SavedInput | None = None, *, reading: str = ""
@@ -234,10 +231,8 @@ class InputPosition(v1.train.SessionRunHook):
             log_not_saved("no tf.data iterator of this session reads it")
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
-        """Continues from the position of the session's checkpoint before its first step.
-
-        Other hooks may start the iterators when the session is made.
-        """
+        """Continues from the position of the session's checkpoint before its first step."""
+        # Other hooks may start the iterators when the session is made.
         session = run_context.session
         if self._can_save and session is not self._stands_in:
             self._take_up(session, int(session.run(self._global_step)))
@@ -255,11 +250,9 @@ class InputPosition(v1.train.SessionRunHook):
         self._save_with_chief(session)
 
     def save(self, session: v1.Session, step: int) -> None:
-        """Saves the position of a checkpoint about to be written, in all processes.
-
-        Before its first step, a session (perhaps reopened after a loss) saves what it has restored, whose position
-        exists.
-        """
+        """Saves the position of a checkpoint about to be written, in all processes."""
+        # Before its first step, a session (perhaps reopened after a loss) saves what it has restored, whose position
+        # exists.
         if self._input is not None and session is self._stands_in:
             self._others_told = True
             self._save_if_any(session, step, asked=True)

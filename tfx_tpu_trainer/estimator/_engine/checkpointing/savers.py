@@ -39,12 +39,10 @@ def fitted_scaffold(
     keep_max: int | None = 5,
     keep_every_n_hours: float | None = 10000,
 ) -> v1.train.Scaffold:
-    """Prepares a scaffold to restore a checkpoint, and checks that the checkpoint fits the default graph.
-
-    A tf.train.Checkpoint becomes a saver of its objects. The Scaffold would do this itself, but only when
-    the graph is final, and would always keep five checkpoints. Call it after the model is traced:
-    objects added later are not saved.
-    """
+    """Prepares a scaffold to restore a checkpoint, and checks that the checkpoint fits the default graph."""
+    # A tf.train.Checkpoint becomes a saver of its objects. The Scaffold would do this itself, but only when the graph
+    # is final, and would always keep five checkpoints. Call it after the model is traced: objects added later are not
+    # saved.
     if isinstance(scaffold.saver, CHECKPOINTS):
         saver = saver_of_objects(
             scaffold.saver, keep_max=keep_max, keep_every_n_hours=keep_every_n_hours
@@ -88,12 +86,11 @@ def add_default_saver(*, keep_max: int | None, keep_every_n_hours: float | None)
 
 
 class ObjectScaffold(v1.train.Scaffold):
-    """A `Scaffold(saver=tf.train.Checkpoint(...))` made by this package.
+    """A `Scaffold(saver=tf.train.Checkpoint(...))` made by this package."""
 
-    Under `tf.distribute` a user's Scaffold is rejected, since the session of its ops makes no steps there.
-    This one is accepted: a saver only reads and writes variables, which the session has. Models that know
-    their objects, such as Keras models, are saved through it.
-    """
+    # Under `tf.distribute` a user's Scaffold is rejected, since the session of its ops makes no steps there. This one
+    # is accepted: a saver only reads and writes variables, which the session has. Models that know their objects, such
+    # as Keras models, are saved through it.
 
     def __init__(self, checkpoint: tf.train.Checkpoint) -> None:
         super().__init__(saver=checkpoint)
@@ -196,13 +193,12 @@ class GrowingTimer:
 
 
 class FiniteSaverHook(v1.train.CheckpointSaverHook):
-    """A CheckpointSaverHook that skips a step whose loss is NaN.
+    """A CheckpointSaverHook that skips a step whose loss is NaN."""
 
-    The saver runs before the hook that stops at a NaN; without this class, the last checkpoint could contain the NaN.
-
-    The first checkpoint of a session and the last one are written while the training waits. A thread may write those in
-    between, from a copy, unless a listener needs them at once (see `AsyncSaves`).
-    """
+    # The saver runs before the hook that stops at a NaN; without this class, the last checkpoint could contain the NaN.
+    #
+    # The first checkpoint of a session and the last one are written while the training waits. A thread may write those
+    # in between, from a copy, unless a listener needs them at once (see `AsyncSaves`).
 
     def __init__(
         self,
@@ -304,10 +300,9 @@ def write_at_once(saver: v1.train.Saver, session: v1.Session, save: Save) -> str
 
 
 class GraphOnceSaver:
-    """The saver that a `CheckpointSaverHook` needs, with .meta files serialized once per state of the graph.
+    """The saver that a `CheckpointSaverHook` needs, with .meta files serialized once per state of the graph."""
 
-    The files are those that the saver writes, in the same order.
-    """
+    # The files are those that the saver writes, in the same order.
 
     def __init__(self, saver: v1.train.Saver, writer: Writer = write_at_once) -> None:
         self._saver = saver
@@ -355,10 +350,9 @@ class GraphOnceSaver:
 
 
 class GraphOnceScaffold:
-    """The scaffold that a `CheckpointSaverHook` needs: its saver is a `GraphOnceSaver`.
+    """The scaffold that a `CheckpointSaverHook` needs: its saver is a `GraphOnceSaver`."""
 
-    A saver of a user's own class is not wrapped: its `save` may do more.
-    """
+    # A saver of a user's own class is not wrapped: its `save` may do more.
 
     def __init__(self, scaffold: v1.train.Scaffold, writer: Writer = write_at_once) -> None:
         self._scaffold = scaffold
@@ -378,10 +372,8 @@ class GraphOnceScaffold:
 
 @contextlib.contextmanager
 def converted_once(graph: tf.Graph) -> Iterator[None]:
-    """Caches a graph's GraphDef for all callers in the block while the graph has the same ops.
-
-    Callers get copies, which cost a tenth of a conversion and are independent of each other.
-    """
+    """Caches a graph's GraphDef for all callers in the block while the graph has the same ops."""
+    # Callers get copies, which cost a tenth of a conversion and are independent of each other.
     if graph in _CONVERTED_ONCE:
         # An outer block caches already.
         yield
@@ -413,10 +405,8 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
 
 
 def write_as_text(graph: tf.Graph, path: str) -> None:
-    """Writes a graph like `tf.io.write_graph`, without printing it in Python.
-
-    Printing takes a third of the time to a large model's first step.
-    """
+    """Writes a graph like `tf.io.write_graph`, without printing it in Python."""
+    # Printing takes a third of the time to a large model's first step.
     _write(path, str(graph.as_graph_def(add_shapes=True)).encode())
 
 

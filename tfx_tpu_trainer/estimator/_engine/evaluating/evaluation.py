@@ -327,10 +327,8 @@ def _with_default_local_init(scaffold: v1.train.Scaffold) -> v1.train.Scaffold:
 
 
 def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
-    """Writes metrics, and the checkpoint's path, as summaries at the checkpoint's step.
-
-    The first call for a folder writes the default graph too.
-    """
+    """Writes metrics, and the checkpoint's path, as summaries at the checkpoint's step."""
+    # The first call for a folder writes the default graph too.
     step = result.global_step
     shown = ", ".join(f"{name} = {value}" for name, value in sorted(result.metrics.items()))
     _logger.info("Saving dict for global step %d: %s", step, shown)

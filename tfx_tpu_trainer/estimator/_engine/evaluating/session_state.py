@@ -59,10 +59,8 @@ def calls_python(graph: tf.Graph) -> bool:
 
 
 def leaves_no_state(graph: tf.Graph) -> bool:
-    """Returns whether a session that initializes the graph's local variables and input again is like a new one.
-
-    Python functions aside, see `calls_python`.
-    """
+    """Returns whether a session that initializes the graph's local variables and input again is like a new one."""
+    # Python functions aside, see `calls_python`.
     # A restored checkpoint takes the place of first values, which are often random.
     first = upstream(variable.initializer for variable in v1.global_variables())
     of_first = {op.name for op in first}

@@ -26,11 +26,9 @@ UNTUNED_ITERATORS = "tfx_tpu_trainer/untuned_iterators"
 
 
 def as_tensors(structure: Any) -> Any:
-    """Makes a tensor of each value of an input.
-
-    A value is a number, a string, an array, or a list or tuple of scalars, nested to any depth. Lists and tuples of
-    tensors or arrays that have their own rows are structure.
-    """
+    """Makes a tensor of each value of an input."""
+    # A value is a number, a string, an array, or a list or tuple of scalars, nested to any depth. Lists and tuples of
+    # tensors or arrays that have their own rows are structure.
     if all(_is_tensor(leaf) and not _is_variable(leaf) for leaf in _values(structure)):
         return structure
     return _map_values(_as_tensor, structure)
@@ -300,11 +298,9 @@ def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]
 
 
 def hide_open_batches(structure: Any) -> Any:
-    """Hides the shapes of tensors that are not static, in a nested structure.
-
-    Python code sees the shapes as before. The optimizer sees none, not even a rank, since it could infer a single
-    unknown dimension from a reshape.
-    """
+    """Hides the shapes of tensors that are not static, in a nested structure."""
+    # Python code sees the shapes as before. The optimizer sees none, not even a rank, since it could infer a single
+    # unknown dimension from a reshape.
     leaves = tf.nest.flatten(structure)
     hidden = [i for i, leaf in enumerate(leaves) if _is_open(leaf)]
     if not hidden:

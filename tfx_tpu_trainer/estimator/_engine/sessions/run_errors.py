@@ -244,11 +244,9 @@ _INPUTS = "tfx_tpu_trainer/inputs_of_cores"
 
 
 def keep_from_hooks(inputs: Iterable[tf.Tensor]) -> None:
-    """Prevents fetches of the ops that depend on some tensors of the default graph.
-
-    TensorFlow does so for all of a TPU's model_fn. Ops that depend only on variables and constants
-    have a value outside of replicas too, and can be fetched.
-    """
+    """Prevents fetches of the ops that depend on some tensors of the default graph."""
+    # TensorFlow does so for all of a TPU's model_fn. Ops that depend only on variables and constants have a value
+    # outside of replicas too, and can be fetched.
     graph = v1.get_default_graph()
     on_replicas = {tensor.op for tensor in inputs}
     for op in on_replicas:

@@ -83,10 +83,9 @@ class _StrategyInput:
 
 
 class AgreedStopHook(v1.train.SessionRunHook):
-    """Stops a strategy's processes together, when a hook or a signal stops one; must be the last hook.
+    """Stops a strategy's processes together, when a hook or a signal stops one; must be the last hook."""
 
-    A process that stopped alone would leave the others waiting for its part of a sum.
-    """
+    # A process that stopped alone would leave the others waiting for its part of a sum.
 
     def __init__(self, steps: TrainingSteps) -> None:
         self._steps = steps

@@ -84,11 +84,9 @@ def place_training_on_cores(
     host_call_every_n_steps: int,
     gradients: FirstStepOfLoop | None = None,
 ) -> StepLoop:
-    """Makes a loop of training steps over emulated cores.
-
-    Each core has its own copy of the model on its own rows; variables are shared, gradients are combined where the
-    model sums over replicas, and only the first core's train_op runs, since all cores have its gradients.
-    """
+    """Makes a loop of training steps over emulated cores."""
+    # Each core has its own copy of the model on its own rows; variables are shared, gradients are combined where the
+    # model sums over replicas, and only the first core's train_op runs, since all cores have its gradients.
     check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     table_update = trace_host_function(
@@ -149,11 +147,9 @@ def ends_of_turns(
     inputs: Sequence[tf.Tensor],
     cores: int,
 ) -> list[tf.Tensor]:
-    """Chooses what a core must have computed before the next one begins.
-
-    Cores that run at the same time hold as many gradients as there are cores: 0.44 GB each for BERT-base. In turns,
-    each core's gradients are added to the sum as soon as they exist.
-    """
+    """Chooses what a core must have computed before the next one begins."""
+    # Cores that run at the same time hold as many gradients as there are cores: 0.44 GB each for BERT-base. In turns,
+    # each core's gradients are added to the sum as soon as they exist.
     # A core's turn ends with its gradients, which are added to those before: core 1 begins once core 0's are there, and
     # only their sum is kept. Without this rule TensorFlow would start all cores at once.
     given = {tensor.name for tensor in inputs}

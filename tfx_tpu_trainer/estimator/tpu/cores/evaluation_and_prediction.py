@@ -30,19 +30,18 @@ v1 = tf.compat.v1
 
 
 class CoreEvaluation:
-    """An evaluation over cores, step by step in a loop of the graph: as many batches in one session call as fit.
+    """An evaluation over cores, step by step in a loop of the graph: as many batches in one session call as fit."""
 
-    A number of steps is one call, as in the original, unless hooks must see each step. An evaluation to the end of the
-    input, which may be endless, makes a call each second.
-
-    Full batches are cut over the cores. A short batch that is left for the last step runs whole on one copy of the same
-    template, unpadded, so a metric_fn needs no padding logic. If every batch is full, metric_fn sees static
-    shapes, as on a TPU: its tensors have the rows of all cores, and a rest that is not enough for all cores does not
-    count, as in the original.
-
-    The methods' return values set the order: a branch of a conditional and the body of a loop return tensors, so each
-    returns the number of batches that it has counted, once they are.
-    """
+    # A number of steps is one call, as in the original, unless hooks must see each step. An evaluation to the end of
+    # the input, which may be endless, makes a call each second.
+    #
+    # Full batches are cut over the cores. A short batch that is left for the last step runs whole on one copy of the
+    # same template, unpadded, so a metric_fn needs no padding logic. If every batch is full, metric_fn sees static
+    # shapes, as on a TPU: its tensors have the rows of all cores, and a rest that is not enough for all cores does not
+    # count, as in the original.
+    #
+    # The methods' return values set the order: a branch of a conditional and the body of a loop return tensors, so each
+    # returns the number of batches that it has counted, once they are.
 
     def __init__(
         self,
@@ -238,11 +237,9 @@ def plan_prediction_on_cores(
 
 
 def _real_rows(prediction: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
-    """Cuts off the padding.
-
-    A prediction whose first axis is not the rows is kept whole for a full batch, and cut to its first rows for a padded
-    one, as in the original; the error comes when rows are iterated.
-    """
+    """Cuts off the padding."""
+    # A prediction whose first axis is not the rows is kept whole for a full batch, and cut to its first rows for a
+    # padded one, as in the original; the error comes when rows are iterated.
     if prediction.shape[0] == is_real.shape[0]:
         return tf.boolean_mask(prediction, is_real)
     count = tf.reduce_sum(tf.cast(is_real, tf.int32))

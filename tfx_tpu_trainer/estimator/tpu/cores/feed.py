@@ -20,13 +20,12 @@ v1 = tf.compat.v1
 
 
 class CoreFeed:
-    """Feeds the replicas of a template with full batches.
+    """Feeds the replicas of a template with full batches."""
 
-    The sources' tensors are at the top level of the graph, where they were made; a step copies the ops that make them,
-    such as an iterator's get_next, and cuts the copies into the replicas' pieces. The template is traced on
-    placeholders with one replica's static shapes; only if short batches may come, and are not padded, the batch size is
-    unknown. Numbers have no rows to cut, so each replica gets them unchanged.
-    """
+    # The sources' tensors are at the top level of the graph, where they were made; a step copies the ops that make
+    # them, such as an iterator's get_next, and cuts the copies into the replicas' pieces. The template is traced on
+    # placeholders with one replica's static shapes; only if short batches may come, and are not padded, the batch size
+    # is unknown. Numbers have no rows to cut, so each replica gets them unchanged.
 
     def __init__(
         self,
@@ -224,18 +223,13 @@ def _with_open_axis(shape: list[int | None], axis: int) -> list[int | None]:
 
 @dataclasses.dataclass(frozen=True)
 class DrawnBatches:
-    """The batches that one step took from the sources.
+    """The batches that one step took from the sources."""
 
-    Attributes:
-        batches: For each of the feed's draws, its flattened tensors; a source that has ended gives batches without
-            rows.
-        rows: For each draw, its number of rows, an int32 scalar.
-        ended: Whether a source has ended, a boolean scalar.
-    """
-
+    # For each of the feed's draws, its flattened tensors; a source that has ended gives batches
+    # without rows.
     batches: dict[tuple[int, int], list[tf.Tensor]]
-    rows: dict[tuple[int, int], tf.Tensor]
-    ended: tf.Tensor
+    rows: dict[tuple[int, int], tf.Tensor]  # For each draw, its number of rows, an int32 scalar.
+    ended: tf.Tensor  # Whether a source has ended, a boolean scalar.
 
     @property
     def total_rows(self) -> tf.Tensor:
@@ -308,10 +302,8 @@ class FiniteFeed(CoreFeed):
         return self.cut(padded), per_replica
 
     def whole(self, drawn: DrawnBatches) -> dict[str, tf.Tensor]:
-        """Joins all batches for a single replica; see `CoreFeed.fed`.
-
-        Their shapes are hidden from the model, which may expect full batches.
-        """
+        """Joins all batches for a single replica; see `CoreFeed.fed`."""
+        # Their shapes are hidden from the model, which may expect full batches.
         batches = list(drawn.batches.values())
         together = [
             tf.concat([batch[index] for batch in batches], axis=axis)
@@ -323,11 +315,9 @@ class FiniteFeed(CoreFeed):
         return tf.shape(batch[0])[self.axes[0]] if self.axes else tf.constant(1)
 
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Sets the shapes of full batches on tensors, hidden from the graph outside.
-
-        If a branch of a conditional states a shape (with tf.ensure_shape, or a reshape in the model), shape inference
-        assumes it outside of the branch, too, and would consider every batch a full one.
-        """
+        """Sets the shapes of full batches on tensors, hidden from the graph outside."""
+        # If a branch of a conditional states a shape (with tf.ensure_shape, or a reshape in the model), shape inference
+        # assumes it outside of the branch, too, and would consider every batch a full one.
         return hide(tensors, self.full_shapes)
 
     def _rows_or_none(self, optional: tf.experimental.Optional) -> list[tf.Tensor]:

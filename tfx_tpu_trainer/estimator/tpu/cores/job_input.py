@@ -55,21 +55,14 @@ _MOMENTS = re.compile(r"(?:^|/)moments(_\d+)?/mean$")
 
 @dataclasses.dataclass(frozen=True)
 class JobInput:
-    """How a job reads its input, with the replicas on which it ran last.
+    """How a job reads its input, with the replicas on which it ran last."""
 
-    Attributes:
-        rows: Rows of a step.
-        replicas: Copies of the model; 1 on the host.
-        replica_rows: Rows of a step that each of them has.
-        mode: How rows reached the replicas where the job began; `None` if that was the host.
-        layout: The cores where the job began; `None` if that was the host.
-    """
-
-    rows: int
-    replicas: int = 1
-    replica_rows: int = 0
+    rows: int  # Rows of a step.
+    replicas: int = 1  # Copies of the model; 1 on the host.
+    replica_rows: int = 0  # Rows of a step that each of them has.
+    # How rows reached the replicas where the job began; `None` if that was the host.
     mode: InputMode | None = None
-    layout: CoreLayout | None = None
+    layout: CoreLayout | None = None  # The cores where the job began; `None` if that was the host.
 
     @classmethod
     def on_cores(cls, run: CoreRun) -> JobInput:
@@ -99,24 +92,16 @@ class JobInput:
 
 @dataclasses.dataclass(frozen=True)
 class GoingOn:
-    """A job with its current replicas.
+    """A job with its current replicas."""
 
-    Attributes:
-        job: How it reads, and the replicas that it has now.
-        before: The same, with those that it had.
-        as_it_began: Whether its replicas read what they would read if the job began here.
-    """
-
-    job: JobInput
-    before: JobInput
-    as_it_began: bool
+    job: JobInput  # How it reads, and the replicas that it has now.
+    before: JobInput  # The same, with those that it had.
+    as_it_began: bool  # Whether its replicas read what they would read if the job began here.
 
     @classmethod
     def from_checkpoint(cls, here: JobInput, config: RunConfig) -> GoingOn:
-        """Finds how the job of a configuration's checkpoint reads its input.
-
-        A job with another number of rows in a step is a different job.
-        """
+        """Finds how the job of a configuration's checkpoint reads its input."""
+        # A job with another number of rows in a step is a different job.
         folder = config.model_dir if config.save_input_position else None
         text = latest_reading(folder) if folder else None
         before = JobInput.parse(text) if text else here
@@ -170,14 +155,10 @@ class GoingOn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOnHost(OnHost):
-    """A training on the host that may continue one on cores, or be continued there.
+    """A training on the host that may continue one on cores, or be continued there."""
 
-    Attributes:
-        rows: Rows of a step.
-        batch_axis: The axis of each input tensor that has its rows, or `None`.
-    """
-
-    rows: int
+    rows: int  # Rows of a step.
+    # The axis of each input tensor that has its rows, or `None`.
     batch_axis: Sequence[int | None] | None = None
 
     def plan_training(

@@ -31,20 +31,14 @@ class InputMode(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """The system that a model runs on.
+    """The system that a model runs on."""
 
-    Attributes:
-        num_replicas: Copies of the model.
-        num_cores_per_replica: Cores of each copy.
-        model_parallelism: Whether a number of cores per replica was given, even 1. Defaults to `False`.
-        one_host: Whether a single host feeds all of them, for any number of hosts.
-        cores_per_host: Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
-    """
-
-    num_replicas: int
-    num_cores_per_replica: int = 1
+    num_replicas: int  # Copies of the model.
+    num_cores_per_replica: int = 1  # Cores of each copy.
+    # Whether a number of cores per replica was given, even 1. Defaults to `False`.
     model_parallelism: bool = False
-    one_host: bool = False
+    one_host: bool = False  # Whether a single host feeds all of them, for any number of hosts.
+    # Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
     cores_per_host: int = CORES_PER_HOST
 
     @property
@@ -79,19 +73,12 @@ class CoreLayout:
 
 @dataclasses.dataclass(frozen=True)
 class RowSlice:
-    """One replica's rows in a step.
+    """One replica's rows in a step."""
 
-    Attributes:
-        source: The call of input_fn that they come from.
-        draw: Which of the elements that the step takes from that source.
-        piece: Which of the element's equal pieces.
-        pieces: How many pieces the element is cut into.
-    """
-
-    source: int
-    draw: int
-    piece: int
-    pieces: int
+    source: int  # The call of input_fn that they come from.
+    draw: int  # Which of the elements that the step takes from that source.
+    piece: int  # Which of the element's equal pieces.
+    pieces: int  # How many pieces the element is cut into.
 
 
 def number_of_sources(mode: InputMode, layout: CoreLayout) -> int:
@@ -130,15 +117,10 @@ def row_slices(mode: InputMode, layout: CoreLayout) -> tuple[RowSlice, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class BatchSizes:
-    """Batch sizes as the user's functions see them.
+    """Batch sizes as the user's functions see them."""
 
-    Attributes:
-        input_fn: `params["batch_size"]` of input_fn.
-        model_fn: `params["batch_size"]` of model_fn.
-    """
-
-    input_fn: int
-    model_fn: int
+    input_fn: int  # `params["batch_size"]` of input_fn.
+    model_fn: int  # `params["batch_size"]` of model_fn.
 
 
 def batch_sizes(mode: InputMode, layout: CoreLayout, global_batch_size: int) -> BatchSizes:
@@ -175,11 +157,9 @@ def assign_cores(
 
 
 def computation_shape(cores: int, mesh: list[int]) -> list[int]:
-    """Returns the block of a mesh that one replica fills.
-
-    For chips of two cores the block is as in the original: both cores of a chip first, then chips in the shape of one
-    square or two. If the mesh is too narrow for that, the block is longer.
-    """
+    """Returns the block of a mesh that one replica fills."""
+    # For chips of two cores the block is as in the original: both cores of a chip first, then chips in the shape of one
+    # square or two. If the mesh is too narrow for that, the block is longer.
     block = [1, 1, 1, math.gcd(cores, mesh[-1])]
     while math.prod(block) < cores:
         # As in the original, the second axis grows first, then the two alternate: 1x1, 1x2, 2x2, 4x2 chips. The third
@@ -198,11 +178,9 @@ def computation_shape(cores: int, mesh: list[int]) -> list[int]:
 
 
 def emulated_topology(layout: CoreLayout) -> tf.tpu.experimental.Topology:
-    """Returns the positions of emulated cores.
-
-    An emulated host has four chips of two cores, and all chips are in a row: replicas fill them in order, like the
-    hosts of a `CoreLayout`.
-    """
+    """Returns the positions of emulated cores."""
+    # An emulated host has four chips of two cores, and all chips are in a row: replicas fill them in order, like the
+    # hosts of a `CoreLayout`.
     chips_per_host = layout.cores_per_host // _CORES_PER_CHIP
     hosts = -(-layout.num_replicas * layout.num_cores_per_replica // layout.cores_per_host)
     coordinates = [

@@ -45,27 +45,18 @@ BATCH_SIZE_NAMES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreRun:
-    """How a call runs on cores.
+    """How a call runs on cores."""
 
-    Attributes:
-        mode: One of `ModeKeys`.
-        layout: Replicas, cores and hosts.
-        input_mode: How the rows of the input reach the replicas.
-        sizes: Batch sizes that input_fn and model_fn see.
-        batch_axis: The axis of each input tensor to split, or `None`.
-        input_partition_dims: How a replica's input is cut over its cores, or `None`.
-        system: The TPU; `None` if its cores are emulated.
-        device_assignment: The placement of replicas of several cores on those of the TPU; `None` if each runs on one
-            core, or cores are emulated.
-    """
-
-    mode: str
-    layout: CoreLayout
-    input_mode: InputMode
-    sizes: BatchSizes
-    batch_axis: Sequence[int | None] | None
+    mode: str  # One of `ModeKeys`.
+    layout: CoreLayout  # Replicas, cores and hosts.
+    input_mode: InputMode  # How the rows of the input reach the replicas.
+    sizes: BatchSizes  # Batch sizes that input_fn and model_fn see.
+    batch_axis: Sequence[int | None] | None  # The axis of each input tensor to split, or `None`.
+    # How a replica's input is cut over its cores, or `None`.
     input_partition_dims: Sequence[Any] | None = None
-    system: TPUSystem | None = None
+    system: TPUSystem | None = None  # The TPU; `None` if its cores are emulated.
+    # The placement of replicas of several cores on those of the TPU; `None` if each runs on one
+    # core, or cores are emulated.
     device_assignment: tf.tpu.experimental.DeviceAssignment | None = None
 
     @property

@@ -53,11 +53,7 @@ _STEPS_OF_A_TIMED_TRANSFER = 1000
 
 @dataclasses.dataclass(frozen=True)
 class OnTPU(OnCores):
-    """A `Place` on a TPU's cores. The TPU, which must exist, determines their number.
-
-    Attributes:
-        find_system: Finds the TPU.
-    """
+    """A `Place` on a TPU's cores. The TPU, which must exist, determines their number."""
 
     find_system: Callable[[], TPUSystem]
 
@@ -138,10 +134,9 @@ def place_training_on_tpu(
 
 
 class TPUCopier:
-    """A `ReplicaCopier` onto the cores of a TPU, where a `GraphCopier` copies onto this host.
+    """A `ReplicaCopier` onto the cores of a TPU, where a `GraphCopier` copies onto this host."""
 
-    Evaluation and prediction on a TPU use it for what they do on emulated cores with full batches.
-    """
+    # Evaluation and prediction on a TPU use it for what they do on emulated cores with full batches.
 
     def __init__(self, copier: GraphCopier, replica_cores: ReplicaCores = ONE_CORE) -> None:
         self._copier = copier

@@ -18,20 +18,13 @@ _TPU = "TPU"
 
 @dataclasses.dataclass(frozen=True)
 class TPUSystem:
-    """The TPU cores behind a session.
+    """The TPU cores behind a session."""
 
-    Attributes:
-        master: Address of the session's master.
-        num_cores: Number of cores.
-        num_hosts: Number of hosts that the cores are attached to.
-        job: Name of the hosts' job; `None` for this process.
-        topology: Where the cores are. Defaults to `None`: not read.
-    """
-
-    master: str
+    master: str  # Address of the session's master.
     num_cores: int
-    num_hosts: int
-    job: str | None
+    num_hosts: int  # Number of hosts that the cores are attached to.
+    job: str | None  # Name of the hosts' job; `None` for this process.
+    # Where the cores are. Defaults to `None`: not read.
     topology: tf.tpu.experimental.Topology | None = None
 
 

@@ -179,22 +179,14 @@ def trace_on_cores(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreCall:
-    """A call on cores, emulated or not.
-
-    Attributes:
-        call: The call.
-        config: The configuration of the run.
-        batch_size: Rows of a step over all replicas.
-        batch_axis: The axis of each input tensor to split, or `None`.
-        loops: How many steps of training a session call makes.
-        trace: Traces the call. Defaults to `trace_on_cores`; embeddings wrap it.
-    """
+    """A call on cores, emulated or not."""
 
     call: Call
     config: RunConfig
-    batch_size: int | None
-    batch_axis: Sequence[int | None] | None
-    loops: Loops
+    batch_size: int | None  # Rows of a step over all replicas.
+    batch_axis: Sequence[int | None] | None  # The axis of each input tensor to split, or `None`.
+    loops: Loops  # How many steps of training a session call makes.
+    # Traces the call. Defaults to `trace_on_cores`; embeddings wrap it.
     trace: Callable[[CoreRun, Call], CoreTrace] = trace_on_cores
 
     def trace_on(self, system: TPUSystem | None) -> CoreTrace:
@@ -211,11 +203,7 @@ class CoreCall:
 
 @dataclasses.dataclass(frozen=True)
 class OnCores(abc.ABC):
-    """A `Place` on cores: the base class for emulated and real ones.
-
-    Attributes:
-        core_call: The call.
-    """
+    """A `Place` on cores: the base class for emulated and real ones."""
 
     core_call: CoreCall
 

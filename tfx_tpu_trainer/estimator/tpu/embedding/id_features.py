@@ -20,11 +20,10 @@ _WEIGHTS_DTYPE = tf.float32
 
 
 class IdFeatures:
-    """Prepares an input's id features for cores, and reads them there.
+    """Prepares an input's id features for cores, and reads them there."""
 
-    Sparse tensors can't be cut into the rows of each core, so they travel as encoded rows; dense
-    ids of tables that combine are made sparse first, without their zeros.
-    """
+    # Sparse tensors can't be cut into the rows of each core, so they travel as encoded rows; dense ids of tables that
+    # combine are made sparse first, without their zeros.
 
     def __init__(self, plan: EmbeddingPlan, *, padded: bool) -> None:
         self._plan = plan
@@ -196,11 +195,9 @@ _PARTS = 3
 
 
 def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
-    """Encodes each row of a sparse tensor as strings.
-
-    The shape no longer depends on the number of values in a row, so a batch can be cut for the cores, and a short
-    one padded, as if it were dense.
-    """
+    """Encodes each row of a sparse tensor as strings."""
+    # The shape no longer depends on the number of values in a row, so a batch can be cut for the cores, and a short one
+    # padded, as if it were dense.
     return tf.ensure_shape(tf.io.serialize_many_sparse(sparse), [rows, _PARTS])
 
 
@@ -239,11 +236,9 @@ _COMBINERS = {
 def look_up(
     table: tf.Variable, ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner: str
 ) -> tf.Tensor:
-    """Combines the embeddings of each row's ids.
-
-    `tf.nn.safe_embedding_lookup_sparse` does the same in several times as many ops; here they are
-    copied for each core and feature.
-    """
+    """Combines the embeddings of each row's ids."""
+    # `tf.nn.safe_embedding_lookup_sparse` does the same in several times as many ops; here they are copied for each
+    # core and feature.
     # The segment ops need sorted rows, and get them: a sparse tensor serialized by rows is restored in row order.
     embedded = tf.gather(table, ids.values)
     row, rows = ids.indices[:, 0], tf.cast(ids.dense_shape[0], tf.int32)
@@ -313,12 +308,11 @@ _NAME = "tpu_embedding_gradient_tap"
 
 
 class GradientTap:
-    """Records gradients with respect to tensors that are not variables.
+    """Records gradients with respect to tensors that are not variables."""
 
-    A model may differentiate any loss: a scaled one, as `CrossShardOptimizer` does, a clipped one, or a sum. The tapped
-    tensors depend on a trainable variable without effect (a stand-in), so the model's optimizer computes gradients
-    through them, which are recorded.
-    """
+    # A model may differentiate any loss: a scaled one, as `CrossShardOptimizer` does, a clipped one, or a sum. The
+    # tapped tensors depend on a trainable variable without effect (a stand-in), so the model's optimizer computes
+    # gradients through them, which are recorded.
 
     def __init__(self) -> None:
         """Makes the stand-in in the default graph, before the model is built."""
@@ -351,11 +345,9 @@ class GradientTap:
         return tapped
 
     def close(self) -> Mapping[str, tf.Tensor]:
-        """Ends the recording after the model is built.
-
-        The stand-in, and the optimizer's slots for it, become local variables, which are neither trained from here on
-        nor saved.
-        """
+        """Ends the recording after the model is built."""
+        # The stand-in, and the optimizer's slots for it, become local variables, which are neither trained from here on
+        # nor saved.
         graph = v1.get_default_graph()
         trainable = graph.get_collection_ref(v1.GraphKeys.TRAINABLE_VARIABLES)
         trainable[:] = [variable for variable in trainable if variable is not self._stand_in]

@@ -28,11 +28,9 @@ def make_table_update(
     gradients: Mapping[str, tf.IndexedSlices],
     step: tf.Tensor,
 ) -> HostFunction:
-    """Makes a function that trains the tables, once per step, from all cores' gradients.
-
-    The function gets the rows of all cores concatenated. Those of one id are summed before the optimizer acts, so
-    a table trains like an ordinary embedding on the global batch.
-    """
+    """Makes a function that trains the tables, once per step, from all cores' gradients."""
+    # The function gets the rows of all cores concatenated. Those of one id are summed before the optimizer acts, so a
+    # table trains like an ordinary embedding on the global batch.
     parameters = {name: parameters_of(plan, name) for name in gradients}
     tensors: dict[str, tf.Tensor] = {"step": step}
     for index, gradient in enumerate(gradients.values()):
@@ -182,25 +180,18 @@ def _clip(values: tf.Tensor, least: float | None, most: float | None) -> tf.Tens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseAdam:
-    """Adam, with options for the rows that a step does not touch.
+    """Adam, with options for the rows that a step does not touch."""
 
-    The bias of the moments is corrected by the step's number instead of by powers kept in variables, so a table's
-    checkpoint has the same variables as an ordinary embedding's.
+    # The bias of the moments is corrected by the step's number instead of by powers kept in variables, so a table's
+    # checkpoint has the same variables as an ordinary embedding's.
 
-    Attributes:
-        beta1: Decay of the first moment.
-        beta2: Decay of the second moment.
-        epsilon: Keeps the divisor from zero.
-        lazy: Whether moments decay, and rows move, only where there is a gradient; else
-            everywhere, as with `tf.compat.v1.train.AdamOptimizer`.
-        sum_inside_sqrt: Whether the divisor is sqrt(v + epsilon^2), not sqrt(v) + epsilon.
-    """
-
-    beta1: float
-    beta2: float
-    epsilon: float
+    beta1: float  # Decay of the first moment.
+    beta2: float  # Decay of the second moment.
+    epsilon: float  # Keeps the divisor from zero.
+    # Whether moments decay, and rows move, only where there is a gradient; else everywhere, as with
+    # `tf.compat.v1.train.AdamOptimizer`.
     lazy: bool
-    sum_inside_sqrt: bool
+    sum_inside_sqrt: bool  # Whether the divisor is sqrt(v + epsilon^2), not sqrt(v) + epsilon.
 
     def apply(
         self, table: tf.Variable, gradient: tf.IndexedSlices, *, rate: tf.Tensor, step: tf.Tensor

@@ -100,10 +100,8 @@ class NotedNames(dict):
         self._name_scopes: dict[str, str] = {}
 
     def __setitem__(self, table: str, noted: tuple[str, str]) -> None:
-        """Records a name with the current name scope.
-
-        The layers of Keras name their variables by it, and open no variable scope.
-        """
+        """Records a name with the current name scope."""
+        # The layers of Keras name their variables by it, and open no variable scope.
         super().__setitem__(table, noted)
         if noted[1] == _VARIABLE:
             self._name_scopes[table] = v1.get_default_graph().get_name_scope()

@@ -31,10 +31,9 @@ _MOST_IDS = 2**31 - 1
 
 
 class StepRates:
-    """A step's learning rates, for optimizers that call a function without arguments.
+    """A step's learning rates, for optimizers that call a function without arguments."""
 
-    TensorFlow calls such a function while it traces a step; the global step is then the one that `at` has set.
-    """
+    # TensorFlow calls such a function while it traces a step; the global step is then the one that `at` has set.
 
     def __init__(self) -> None:
         self._step: tf.Tensor | None = None
@@ -52,11 +51,9 @@ class StepRates:
     def rate(
         self, parameters: OptimizationParameters, rate_fn: Callable[[tf.Tensor], Any] | None
     ) -> float | Callable[[], tf.Tensor]:
-        """Returns a table's rate: a number, or a function shared by all tables with that rate.
-
-        Adam's rate includes the correction of its moments' bias, which embedding hardware omits: see TensorFlow's
-        optimization_parameters.proto.
-        """
+        """Returns a table's rate: a number, or a function shared by all tables with that rate."""
+        # Adam's rate includes the correction of its moments' bias, which embedding hardware omits: see TensorFlow's
+        # optimization_parameters.proto.
         # TensorFlow compares functions by identity: tables that share a rate must get the same function object, or each
         # counts as its own learning rate. So functions are cached by what they depend on.
         betas = None
@@ -84,11 +81,9 @@ class StepRates:
 def make_feature_configs(
     plan: EmbeddingPlan, samples: Mapping[str, int], rates: StepRates
 ) -> dict[str, Any]:
-    """Translates a plan.
-
-    A feature of sequences has a sample for each position, so no configuration needs a
-    `max_sequence_length`, which means something else for each kind of input.
-    """
+    """Translates a plan."""
+    # A feature of sequences has a sample for each position, so no configuration needs a `max_sequence_length`, which
+    # means something else for each kind of input.
     tables = {
         name: _embedding.TableConfig(
             vocabulary_size=config.vocabulary_size,
@@ -140,10 +135,8 @@ def check_plan(plan: EmbeddingPlan, *, where: str) -> None:
 
 
 def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
-    """Checks that SparseCores can train with a plan's parameters.
-
-    TensorFlow's `TPUEmbeddingV2` accepts these settings and ignores them.
-    """
+    """Checks that SparseCores can train with a plan's parameters."""
+    # TensorFlow's `TPUEmbeddingV2` accepts these settings and ignores them.
     for name in plan.tables:
         if not plan.features_of(name):
             continue
@@ -170,10 +163,8 @@ def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
 
 
 def check_memory(plan: EmbeddingPlan, *, devices: int, generations: Sequence[str]) -> None:
-    """Checks that a TPU's memory can hold a plan's tables with their slots.
-
-    A strategy's chips are unknown, so the largest are assumed. `preflight` reports what else is in their memory.
-    """
+    """Checks that a TPU's memory can hold a plan's tables with their slots."""
+    # A strategy's chips are unknown, so the largest are assumed. `preflight` reports what else is in their memory.
     parts = {
         name: config.vocabulary_size
         * config.dimension

@@ -41,10 +41,10 @@ class _Place:
 
 
 class TPUTables(StrategyTables):
-    """Tables that a TPU looks up and trains, through one of TensorFlow's two classes.
+    """Tables that a TPU looks up and trains, through one of TensorFlow's two classes."""
 
-    Not tested on TPU hardware. Tests cover the graph of the steps, and the transfer of tables to the devices and back.
-    """
+    # Not tested on TPU hardware. Tests cover the graph of the steps, and the transfer of tables to the devices and
+    # back.
 
     def __init__(
         self,
@@ -166,10 +166,9 @@ _cores_of: weakref.WeakKeyDictionary[tf.distribute.Strategy, _EmbeddingCores] = 
 
 
 class EmbeddingCoreTables(TPUTables):
-    """Tables on embedding cores, through `tf.tpu.experimental.embedding.TPUEmbedding`.
+    """Tables on embedding cores, through `tf.tpu.experimental.embedding.TPUEmbedding`."""
 
-    The host enqueues a step's ids; the replicas dequeue activations and send gradients back.
-    """
+    # The host enqueues a step's ids; the replicas dequeue activations and send gradients back.
 
     @classmethod
     def check(cls, plan: EmbeddingPlan, strategy: tf.distribute.Strategy) -> None:
@@ -270,11 +269,10 @@ class EmbeddingCoreTables(TPUTables):
 
 
 class SparseCoreTables(TPUTables):
-    """Tables on SparseCores, through `tf.tpu.experimental.embedding.TPUEmbeddingV2`.
+    """Tables on SparseCores, through `tf.tpu.experimental.embedding.TPUEmbeddingV2`."""
 
-    They are variables on the TPU devices, which a replica's program reads and updates. The host prepares the ids,
-    outside of that program.
-    """
+    # They are variables on the TPU devices, which a replica's program reads and updates. The host prepares the ids,
+    # outside of that program.
 
     @classmethod
     def check(cls, plan: EmbeddingPlan, strategy: tf.distribute.Strategy) -> None:
@@ -397,11 +395,10 @@ def _identity(plan: EmbeddingPlan) -> tuple[Any, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class StackLayout:
-    """The positions of stacked tables' rows on SparseCores.
+    """The positions of stacked tables' rows on SparseCores."""
 
-    `TPUEmbeddingV2` stacks tables of one width and optimizer, pads them, and spreads each over all SparseCores of a
-    slice. Checkpoints keep tables whole, so values are packed when they are loaded and unpacked when they are saved.
-    """
+    # `TPUEmbeddingV2` stacks tables of one width and optimizer, pads them, and spreads each over all SparseCores of a
+    # slice. Checkpoints keep tables whole, so values are packed when they are loaded and unpacked when they are saved.
 
     places: Mapping[str, tf_private.StackedTable]  # By table name.
     shapes: Mapping[str, tuple[int, int]]  # Table -> rows and width, without padding.

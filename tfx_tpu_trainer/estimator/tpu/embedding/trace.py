@@ -67,12 +67,11 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
 
 
 class EmbeddedModel:
-    """A model_fn with lookups before it, for one call of train, evaluate or predict.
+    """A model_fn with lookups before it, for one call of train, evaluate or predict."""
 
-    The model is built on placeholders, since its columns define the names of the tables' variables.
-    Then lookups replace the placeholders, so a copy of the model looks up its own core's ids.
-    After the call, `lookups` has the tensors between model and tables; `None` without tables.
-    """
+    # The model is built on placeholders, since its columns define the names of the tables' variables. Then lookups
+    # replace the placeholders, so a copy of the model looks up its own core's ids. After the call, `lookups` has the
+    # tensors between model and tables; `None` without tables.
 
     def __init__(
         self,
@@ -218,11 +217,10 @@ class EmbeddedModel:
 
 
 class EmbeddedUnderStrategy:
-    """A call under a strategy whose ids are looked up outside the replicas.
+    """A call under a strategy whose ids are looked up outside the replicas."""
 
-    On TPUs, embedding hardware does it: the embedding cores of v2, v3 and v4, the SparseCores of v5p
-    and v6e. With replicas on other devices, the host does. `call` has the wrapped functions.
-    """
+    # On TPUs, embedding hardware does it: the embedding cores of v2, v3 and v4, the SparseCores of v5p and v6e. With
+    # replicas on other devices, the host does. `call` has the wrapped functions.
 
     def __init__(
         self, spec: EmbeddingConfigSpec, call: Call, strategy: tf.distribute.Strategy
