@@ -23,7 +23,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator._engine.training import training
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._estimator_spec import check_hooks
+from tfx_tpu_trainer.estimator._estimator_spec import check_hooks, tuple_of
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._task_environment import TaskType
@@ -192,13 +192,7 @@ def check_listeners(
     message: str = "saving_listeners must be a list of CheckpointSaverListener",
 ) -> tuple[v1.train.CheckpointSaverListener, ...]:
     """Checks saving listeners and returns them as a tuple."""
-    if listeners is not None and not isinstance(listeners, Iterable):
-        raise TypeError(f"{message}, given: {listeners!r}. Give a list of them.")
-    listeners = tuple(listeners or ())
-    for listener in listeners:
-        if not isinstance(listener, v1.train.CheckpointSaverListener):
-            raise TypeError(f"{message}, given: {listener!r}")
-    return listeners
+    return tuple_of(v1.train.CheckpointSaverListener, listeners, message=message)
 
 
 def has_terminal(config: RunConfig) -> bool:

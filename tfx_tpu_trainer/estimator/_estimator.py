@@ -455,3 +455,11 @@ class Estimator:
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
         )
+
+
+def check_is_estimator(estimator: Any) -> None:
+    """Rejects what is not an Estimator."""
+    if not isinstance(estimator, Estimator):
+        raise TypeError(
+            f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
+        )

@@ -79,13 +79,18 @@ def check_hooks(
     hooks: Iterable[Any] | None, *, message: str = "All hooks must be SessionRunHook instances"
 ) -> tuple[v1.train.SessionRunHook, ...]:
     """Checks hooks and returns them as a tuple."""
-    if hooks is not None and not isinstance(hooks, Iterable):
-        raise TypeError(f"{message}, given: {hooks!r}. Give a list of them.")
-    hooks = tuple(hooks or ())
-    for hook in hooks:
-        if not isinstance(hook, v1.train.SessionRunHook):
-            raise TypeError(f"{message}, given: {hook!r}")
-    return hooks
+    return tuple_of(v1.train.SessionRunHook, hooks, message=message)
+
+
+def tuple_of(kind: Any, given: Iterable[Any] | None, *, message: str) -> tuple[Any, ...]:
+    """Checks that all of some objects are of a kind and returns them as a tuple."""
+    if given is not None and not isinstance(given, Iterable):
+        raise TypeError(f"{message}, given: {given!r}. Give a list of them.")
+    several = tuple(given or ())
+    for each in several:
+        if not isinstance(each, kind):
+            raise TypeError(f"{message}, given: {each!r}")
+    return several
 
 
 def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
@@ -229,9 +234,7 @@ class EstimatorSpec(_Fields):
         )
 
 
-def _check_eval_metric_ops(
-    eval_metric_ops: Mapping[str, Any] | None,
-) -> dict[str, tuple[Any, Any]]:
+def _check_eval_metric_ops(eval_metric_ops: Mapping[str, Any] | None) -> dict[str, tuple[Any, Any]]:
     """Returns the metrics as pairs of a value and an update op; wrappers read these."""
     if eval_metric_ops is None:
         return {}

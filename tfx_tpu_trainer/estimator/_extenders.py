@@ -6,7 +6,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._estimator import Estimator, check_is_estimator
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._user_calls import argument_names, call_with, unexpected_arguments
 from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, PredictOutput
@@ -46,10 +46,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
         ValueError: If metric_fn takes another argument.
         TypeError: If metric_fn is not callable, or `estimator` is not an Estimator.
     """
-    if not isinstance(estimator, Estimator):
-        raise TypeError(
-            f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
-        )
+    check_is_estimator(estimator)
     if not callable(metric_fn):
         raise TypeError(f"metric_fn must be callable; got {metric_fn!r}.")
     unknown = unexpected_arguments(metric_fn, _ARGUMENTS)
@@ -77,6 +74,10 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
             eval_metric_ops={**(spec.eval_metric_ops or {}), **call_with(metric_fn, given)}
         )
 
+    return _with_model_fn(estimator, model_fn)
+
+
+def _with_model_fn(estimator: Estimator, model_fn: Callable[..., Any]) -> Estimator:
     return Estimator(
         model_fn,
         model_dir=estimator.model_dir,
@@ -162,12 +163,7 @@ def forward_features(
             }
         return spec._replace(**changes)
 
-    return Estimator(
-        model_fn,
-        model_dir=estimator.model_dir,
-        config=estimator.config,
-        warm_start_from=estimator._warm_start_settings,
-    )
+    return _with_model_fn(estimator, model_fn)
 
 
 def _forwarded(

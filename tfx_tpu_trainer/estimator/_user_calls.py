@@ -22,11 +22,12 @@ from tfx_tpu_trainer.estimator._modes import ModeKeys
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-_BATCH_SIZES = {
+BATCH_SIZE_NAMES = {
     ModeKeys.TRAIN: "train_batch_size",
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
+"""Mode -> the argument of TPUEstimator that is its batch size."""
 
 # TensorFlow's errors for a tensor or dataset of another graph, or of eager execution.
 _EAGER = "Attempting to capture an EagerTensor without building a function"
@@ -328,7 +329,7 @@ def _with_keys_there(
 def _advice_on_params(key: Any, mode: str, *, is_of_tpu_estimator: bool) -> str:
     if key != "batch_size" or not is_of_tpu_estimator:
         return "Give it in the params of the estimator."
-    advice = f"TPUEstimator({_BATCH_SIZES[mode]}=...) adds it to params"
+    advice = f"TPUEstimator({BATCH_SIZE_NAMES[mode]}=...) adds it to params"
     if mode != ModeKeys.PREDICT:
         return f"{advice}."
     return (

@@ -80,10 +80,7 @@ from tfx_tpu_trainer.estimator.places.choice import (
     environment_emulates,
     session_master,
 )
-from tfx_tpu_trainer.estimator.places.outside_compilation import (
-    OUTSIDE_MARK,
-    is_outside,
-)
+from tfx_tpu_trainer.estimator.places.outside_compilation import OUTSIDE_MARK, is_outside
 from tfx_tpu_trainer.estimator.places.refused_ops import check_training_on_cores
 from tfx_tpu_trainer.estimator.places.shardings import input_partitions
 from tfx_tpu_trainer.estimator.schedule._local import (

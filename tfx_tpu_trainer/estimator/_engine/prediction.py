@@ -158,9 +158,7 @@ class _Column:
     def clear(self) -> tf.Operation:
         return self._assign(
             tf.raw_ops.EmptyTensorList(
-                element_shape=self._element_shape(),
-                max_num_elements=-1,
-                element_dtype=self._dtype,
+                element_shape=self._element_shape(), max_num_elements=-1, element_dtype=self._dtype
             )
         )
 

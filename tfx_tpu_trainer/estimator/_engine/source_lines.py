@@ -38,6 +38,11 @@ def source_line(op: tf.Operation) -> str | None:
     return _shown(frames[-1].filename, frames[-1].lineno)
 
 
+def shown_source_line(op: tf.Operation) -> str:
+    """Returns the line of `source_line` for a message."""
+    return source_line(op) or "source line unknown"
+
+
 def source_line_of_error(error: BaseException) -> str | None:
     """Finds the innermost line of the user's code in an exception's traceback, in the form of `source_line`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]

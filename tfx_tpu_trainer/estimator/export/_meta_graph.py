@@ -35,10 +35,10 @@ from tfx_tpu_trainer.estimator.export._outputs import (
     normalise_export_outputs,
 )
 from tfx_tpu_trainer.estimator.export._receivers import (
-    SINGLE_RECEIVER_NAME,
     HostPrediction,
     HostSignature,
     HostSignatures,
+    by_name,
     host_signatures_of,
 )
 from tfx_tpu_trainer.estimator.places.one_core import put_on_one_core, reads_other_cores
@@ -198,13 +198,9 @@ def build_host_signature_defs(signatures: Mapping[str, HostSignature] | None) ->
 def _ways_in(
     receiver_tensors: Any, alternatives: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield "", _by_name(receiver_tensors)
+    yield "", by_name(receiver_tensors)
     for name, tensors in (alternatives or {}).items():
-        yield f"{name or 'None'}:", _by_name(tensors)
-
-
-def _by_name(tensors: Any) -> Mapping[str, Any]:
-    return tensors if isinstance(tensors, Mapping) else {SINGLE_RECEIVER_NAME: tensors}
+        yield f"{name or 'None'}:", by_name(tensors)
 
 
 def _signature(
@@ -324,8 +320,7 @@ def build_supervised_meta_graph(
 
 
 def with_outputs(
-    host_signatures: HostSignatures,
-    signature_defs: Mapping[str, Any],
+    host_signatures: HostSignatures, signature_defs: Mapping[str, Any]
 ) -> dict[str, HostSignature]:
     """Computes the default signature's outputs behind the inputs of each `HostPrediction`."""
     # The nodes between the replaced tensors and the outputs are copied in the default graph, so the default signature

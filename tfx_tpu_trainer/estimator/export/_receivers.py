@@ -335,10 +335,7 @@ def build_raw_supervised_input_receiver_fn(
         return SupervisedInputReceiver(
             fed_features,
             fed_labels,
-            {
-                **_by_name(fed_features, SINGLE_RECEIVER_NAME),
-                **_by_name(fed_labels, SINGLE_LABEL_NAME),
-            },
+            {**by_name(fed_features), **by_name(fed_labels, SINGLE_LABEL_NAME)},
         )
 
     return supervised_input_receiver_fn
@@ -391,7 +388,8 @@ def _op_name(tensor: Any) -> str | None:
         return None
 
 
-def _by_name(tensors: Any, single_name: str) -> Mapping[str, tf.Tensor]:
+def by_name(tensors: Any, single_name: str = SINGLE_RECEIVER_NAME) -> Mapping[str, tf.Tensor]:
+    """Returns tensors as a mapping, with a name for a single one."""
     return tensors if isinstance(tensors, Mapping) else {single_name: tensors}
 
 

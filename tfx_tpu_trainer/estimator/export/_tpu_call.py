@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.graph_nodes import all_nodes, functions_of
-from tfx_tpu_trainer.estimator._engine.source_lines import source_line
+from tfx_tpu_trainer.estimator._engine.source_lines import shown_source_line
 from tfx_tpu_trainer.estimator.places import ops_on_tpu
 
 v1 = tf.compat.v1
@@ -112,8 +112,7 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
     for node, caller in ops_on_tpu.nodes_on_tpu(definition.node, functions):
         reason = ops_on_tpu.why_not_on_tpu(node)
         if reason:
-            line = source_line(graph.get_operation_by_name(caller.name))
-            where = line or "source line unknown"
+            where = shown_source_line(graph.get_operation_by_name(caller.name))
             part_of = "" if caller is node else f" in {caller.op} {caller.name!r}"
             refused.append(f"{node.op} {node.name!r}{part_of}, which {reason} ({where})")
     if not refused:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.file_systems import as_pattern
 from tfx_tpu_trainer.estimator._argument_checks import holds
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
-from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._estimator import Estimator, check_is_estimator
 from tfx_tpu_trainer.estimator._evaluations import OpenEvaluation
 
 v1 = tf.compat.v1
@@ -60,10 +60,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
             ValueError: If every_n_iter or steps is not positive, or the cluster has more than one task.
             TypeError: If an argument has the wrong type.
         """
-        if not isinstance(estimator, Estimator):
-            raise TypeError(
-                f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
-            )
+        check_is_estimator(estimator)
         if every_n_iter is None or not holds("every_n_iter", every_n_iter, lambda n: n > 0):
             raise ValueError(f"invalid every_n_iter={every_n_iter}. It must be positive.")
         config = estimator.config

@@ -11,7 +11,7 @@ from tfx_tpu_trainer._support.waiting import NOTICE_SECONDS
 from tfx_tpu_trainer.estimator._argument_checks import check_is_number
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
-from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._estimator import Estimator, check_is_estimator
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 
 v1 = tf.compat.v1
@@ -66,10 +66,7 @@ def make_early_stopping_hook(
         TypeError: If an argument has the wrong type.
         ValueError: If both intervals are set.
     """
-    if not isinstance(estimator, Estimator):
-        raise TypeError(
-            f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
-        )
+    check_is_estimator(estimator)
     if not callable(should_stop_fn):
         raise TypeError(f"`should_stop_fn` must be callable; got {should_stop_fn!r}.")
     if run_every_secs is not None and run_every_steps is not None:

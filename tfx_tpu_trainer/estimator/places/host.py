@@ -40,10 +40,7 @@ from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan, select_
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import add_to_summaries
 from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
-from tfx_tpu_trainer.estimator._engine.training.training_plan import (
-    TrainingPlan,
-    plan_training,
-)
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan, plan_training
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook, addend, bypass_sums

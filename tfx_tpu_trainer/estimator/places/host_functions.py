@@ -41,12 +41,7 @@ class TracedHostFunction:
     # Its variables and summary writers are made there, once; a loop copies only its ops.
 
     def __init__(
-        self,
-        host_function: HostFunction,
-        *,
-        cores: int,
-        broadcast: bool,
-        full: bool = True,
+        self, host_function: HostFunction, *, cores: int, broadcast: bool, full: bool = True
     ) -> None:
         self.tensors = tf.nest.flatten(host_function.tensors)
         self._gathered_from = 1 if broadcast else cores

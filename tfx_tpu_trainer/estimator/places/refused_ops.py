@@ -15,7 +15,11 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
 from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import REPLICA_NUMBER, SUM
 from tfx_tpu_trainer.estimator._engine.graph_nodes import all_nodes, upstream
-from tfx_tpu_trainer.estimator._engine.source_lines import is_of_a_library, source_line
+from tfx_tpu_trainer.estimator._engine.source_lines import (
+    is_of_a_library,
+    shown_source_line,
+    source_line,
+)
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import check_train_op
 from tfx_tpu_trainer.estimator.places import ops_on_tpu
@@ -110,7 +114,7 @@ def refuse_ops_not_emulated(step: StepNodes) -> None:
             if advice is not None:
                 raise ValueError(
                     f"Operation of type {node.op} ({node.name}) is not supported on emulated TPU "
-                    f"cores: {advice}. ({_where(op)})"
+                    f"cores: {advice}. ({shown_source_line(op)})"
                 )
 
 
@@ -124,7 +128,7 @@ def refuse_ops_that_end_the_process(template: ModelTemplate) -> None:
                 raise ValueError(
                     f"Operation of type {node.op} ({node.name}) would end the process: without TPU "
                     "cores, TensorFlow has no replicas. Leave it out if params['use_tpu'] is "
-                    f"false. ({_where(op)})"
+                    f"false. ({shown_source_line(op)})"
                 )
 
 
@@ -151,7 +155,8 @@ def warn_of_ops_for_hosts(step: StepNodes) -> None:
     found = dict(_ops_for_hosts(step))
     if not found:
         return
-    shown = [f"{op.type} {op.name!r} {why} ({_where(op)})" for op, why in found.items()][:_SHOWN]
+    first = list(found.items())[:_SHOWN]
+    shown = [f"{op.type} {op.name!r} {why} ({shown_source_line(op)})" for op, why in first]
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     _logger.warning(
         "These ops run on emulated TPU cores, but no TPU can run them: %s%s. Compute this in the "
@@ -174,10 +179,6 @@ def _is_made_for_emulation(op: tf.Operation) -> bool:
     """Returns whether the package's own preparation of the input made an op."""
     makers = [frame.filename for frame in op.traceback or () if not is_of_a_library(frame)]
     return bool(makers) and makers[-1].startswith(_PREPARING)
-
-
-def _where(op: tf.Operation) -> str:
-    return source_line(op) or "source line unknown"
 
 
 def check_training_on_cores(

@@ -17,7 +17,7 @@ from tensorflow.compiler.xla import xla_data_pb2
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
-from tfx_tpu_trainer.estimator._engine.source_lines import source_line
+from tfx_tpu_trainer.estimator._engine.source_lines import shown_source_line
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.ops_on_tpu import nodes_of_step
 
@@ -125,7 +125,7 @@ def check_shardings(template: ModelTemplate, *, cores: int) -> None:
             continue
         wrong = misfit(op.name, _shape(op), sharding, cores=cores)
         if wrong is not None:
-            raise ValueError(f"{wrong} ({source_line(op) or 'source line unknown'})")
+            raise ValueError(f"{wrong} ({shown_source_line(op)})")
 
 
 def _shape(op: tf.Operation) -> Sequence[int | None]:
@@ -184,11 +184,7 @@ def _are_counts(dims: Any) -> bool:
 
 
 def check_input_partitions(
-    dims: Sequence[Any] | None,
-    *,
-    features: Any,
-    labels: Any,
-    evenly: bool = False,
+    dims: Sequence[Any] | None, *, features: Any, labels: Any, evenly: bool = False
 ) -> None:
     """Checks the counts of `TPUConfig(input_partition_dims=...)`, valid by `check_counts`, against a replica's input.
 

@@ -210,10 +210,7 @@ def _check_task(config: RunConfig) -> str:
 
 
 def _train(
-    estimator: Estimator,
-    train_spec: TrainSpec,
-    eval_spec: EvalSpec,
-    sleep: Callable[[float], None],
+    estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec, sleep: Callable[[float], None]
 ) -> None:
     """Trains as chief, master or worker; a master evaluates too."""
     config = estimator.config

@@ -126,10 +126,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
         )
 
     def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: Any = None,
+        self, task_type: str | None = None, task_id: int | None = None, config_proto: Any = None
     ) -> dict[str, int]:
         """Returns the number of cores of each host, as `{"TPU": cores}`."""
         return {"TPU": min(emulated_replicas(), CORES_PER_HOST)}

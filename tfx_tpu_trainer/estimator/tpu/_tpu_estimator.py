@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._modes import ModeKeys
-from tfx_tpu_trainer.estimator._user_calls import as_params, check_model_fn
+from tfx_tpu_trainer.estimator._user_calls import BATCH_SIZE_NAMES, as_params, check_model_fn
 from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu._run_config import (
     InputPipelineConfig,
@@ -21,7 +21,6 @@ from tfx_tpu_trainer.estimator.tpu._run_config import (
     check_positive_integer,
     parse_iterations_per_loop,
 )
-from tfx_tpu_trainer.estimator.tpu.cores.run import BATCH_SIZE_NAMES
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import check_embeddings
 
 _logger = tf.get_logger()

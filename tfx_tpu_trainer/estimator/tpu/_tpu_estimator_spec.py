@@ -17,13 +17,7 @@ from tfx_tpu_trainer.estimator._user_calls import positional_names, takes_vararg
 from tfx_tpu_trainer.estimator.export import _outputs
 
 v1 = tf.compat.v1
-_OP_FIELDS = (
-    "init_op",
-    "ready_op",
-    "ready_for_local_init_op",
-    "local_init_op",
-    "summary_op",
-)
+_OP_FIELDS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op", "summary_op")
 
 
 class _Fields(NamedTuple):

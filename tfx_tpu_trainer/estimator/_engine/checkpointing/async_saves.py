@@ -357,10 +357,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         return step
 
     def write(
-        self,
-        saver: v1.train.Saver,
-        session: v1.Session,
-        save: Callable[[v1.Session], str | None],
+        self, saver: v1.train.Saver, session: v1.Session, save: Callable[[v1.Session], str | None]
     ) -> str | None:
         """Writes a checkpoint, in a thread if that is allowed, fits into memory, and saves time."""
         is_worth_it = self._allowed and not self._awaited and self._seconds >= WORTH_SECONDS

@@ -109,12 +109,7 @@ def iterators_of_default_graph(reading: str = "") -> SessionIterators | None:
 
 
 def write(
-    prefix: Any,
-    iterators: Sequence[tf.Tensor],
-    description: str,
-    reading: str = "",
-    *,
-    policy: int,
+    prefix: Any, iterators: Sequence[tf.Tensor], description: str, reading: str = "", *, policy: int
 ) -> Any:
     """Writes iterators' states and descriptions as a checkpoint; returns the op, if in a graph."""
     states = [

@@ -47,11 +47,7 @@ class ReplicaCopier(Protocol):
     """Copies a traced graph onto replicas."""
 
     def copy(
-        self,
-        fetches: Sequence[Fetch],
-        *,
-        replaced: Sequence[Mapping[str, tf.Tensor]],
-        name: str,
+        self, fetches: Sequence[Fetch], *, replaced: Sequence[Mapping[str, tf.Tensor]], name: str
     ) -> list[Any]:
         """Copies the fetches, and the ops that they need."""
 

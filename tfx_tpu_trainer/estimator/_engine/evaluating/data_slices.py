@@ -267,13 +267,9 @@ class _SlicedMetrics:
             not_rows=[_not_rows(tensor) for tensor in given],
             most_bytes=self._most_bytes,
         )
-        with v1.variable_scope("slices"):
-            # The evaluation's initialization resets it, which empties the buffer.
-            batches = metric_ops.local_count("batches")
-        inputs = [batches.read_value(), membership, *given]
-        buffered = starting_over(buffered_slices.add, inputs, tf.int64)
-        buffered.set_shape(())
-        update = batches.assign(buffered, read_value=False)
+        batches, update = metric_ops.add_in_python(
+            "slices", buffered_slices.add, [membership, *given]
+        )
         dtypes, shapes = [tf.int64, *isolated.dtypes], [tf.TensorShape(()), *isolated.shapes]
         found = starting_over(buffered_slices.values, [batches.read_value()], dtypes * number)
         for value, shape in zip(found, shapes * number):

@@ -14,10 +14,7 @@ from google.protobuf.message import DecodeError
 from tfx_tpu_trainer._support.progress import Batches, Progress
 from tfx_tpu_trainer._support.waiting import FIRST_NOTICE_SECONDS, NOTICE_SECONDS
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoints import check_writable
-from tfx_tpu_trainer.estimator._engine.checkpointing.savers import (
-    converted_once,
-    fitted_scaffold,
-)
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import converted_once, fitted_scaffold
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
@@ -26,10 +23,7 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     EvaluationPlan,
     sums_so_far,
 )
-from tfx_tpu_trainer.estimator._engine.evaluating.session_state import (
-    calls_python,
-    leaves_no_state,
-)
+from tfx_tpu_trainer.estimator._engine.evaluating.session_state import calls_python, leaves_no_state
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook, allows_loops
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import (
     KeptSession,
@@ -55,7 +49,9 @@ _UNWATCHED = Progress()
 class RowsReadHook(LoopEndHook):
     """Checks from time to time how many batches and rows an evaluation has read."""
 
-    def __init__(self, first_secs: float, every_secs: float) -> None:
+    def __init__(
+        self, first_secs: float = FIRST_NOTICE_SECONDS, every_secs: float = NOTICE_SECONDS
+    ) -> None:
         self._first = first_secs
         self._every = every_secs
 
@@ -88,11 +84,6 @@ class RowsReadHook(LoopEndHook):
 
 class SayRowsRead(RowsReadHook):
     """Logs each minute how much an evaluation to the end of its input has read."""
-
-    def __init__(
-        self, first_secs: float = FIRST_NOTICE_SECONDS, every_secs: float = NOTICE_SECONDS
-    ) -> None:
-        super().__init__(first_secs, every_secs)
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
         """Logs the counts."""

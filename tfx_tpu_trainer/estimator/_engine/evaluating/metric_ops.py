@@ -10,7 +10,11 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import check_metrics, local_zero
-from tfx_tpu_trainer.estimator._engine.evaluating.session_state import VARIABLES, is_harmless
+from tfx_tpu_trainer.estimator._engine.evaluating.session_state import (
+    VARIABLES,
+    is_harmless,
+    starting_over,
+)
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 
@@ -77,6 +81,18 @@ def local_count(name: str) -> Any:
     return local_zero(name, tf.int64, [v1.GraphKeys.METRIC_VARIABLES])
 
 
+def add_in_python(
+    scope: str, add: Callable[..., np.int64], tensors: Sequence[Any]
+) -> tuple[Any, Any]:
+    """Makes the count of batches and the op that counts one, which passes its tensors to a Python function."""
+    with v1.variable_scope(scope):
+        # The evaluation's initialization resets it, on which the function starts over.
+        batches = local_count("batches")
+    added = starting_over(add, [batches.read_value(), *tensors], tf.int64)
+    added.set_shape(())
+    return batches, batches.assign(added, read_value=False)
+
+
 State = list[np.ndarray]
 
 
@@ -101,7 +117,9 @@ class IsolatedMetrics:
             if tensor.dtype in (tf.resource, tf.variant) or tensor.dtype.is_quantized:
                 raise NotIsolatedError(f"{tensor.name} is a {tensor.dtype.name}")
         with tf.Graph().as_default() as graph:
-            self._fed = [v1.placeholder(tensor.dtype, _any_rows(tensor.shape)) for tensor in given]
+            self._fed = [
+                v1.placeholder(tensor.dtype, with_any_rows(tensor.shape)) for tensor in given
+            ]
             # A metric_fn that reads the global step reads this one, which is checked below.
             v1.train.create_global_step()
             made = set(graph.get_operations())
@@ -209,7 +227,8 @@ class _Calls:
         return self._made[name]
 
 
-def _any_rows(shape: tf.TensorShape) -> tf.TensorShape:
+def with_any_rows(shape: tf.TensorShape) -> tf.TensorShape:
+    """Returns a tensor's shape for any number of rows."""
     return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
 
 

@@ -14,7 +14,6 @@ from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import (
     IsolatedMetrics,
     NotIsolatedError,
 )
-from tfx_tpu_trainer.estimator._engine.evaluating.session_state import starting_over
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -180,13 +179,7 @@ class _SampledMetricFn:
         name = min(metrics)
         metric_ops.add_metric_variables(metrics[name])
         value, update = metric_ops.value_and_update(name, metrics[name])
-        with v1.variable_scope("sampled_rows"):
-            # The evaluation's initialization resets it, which restarts the sampler.
-            batches = metric_ops.local_count("batches")
-        inputs = [batches.read_value(), *given]
-        sampled = starting_over(self._sampler.add, inputs, tf.int64)
-        sampled.set_shape(())
-        counted = batches.assign(sampled, read_value=False)
+        _, counted = metric_ops.add_in_python("sampled_rows", self._sampler.add, given)
         return {**metrics, name: (value, tf.group(*tf.nest.flatten(update), counted))}
 
     def _names(self, tensors: Any) -> list[str]:

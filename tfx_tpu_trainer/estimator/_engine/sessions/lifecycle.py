@@ -231,10 +231,7 @@ def open_training_session(
         )
         return v1.train.MonitoredSession(session_creator=waiting, hooks=list(hooks))
     placed = session_creator(
-        scaffold=scaffold,
-        checkpoint_dir=folder_of(settings),
-        master=master,
-        config=config,
+        scaffold=scaffold, checkpoint_dir=folder_of(settings), master=master, config=config
     )
     creator = ReconnectingCreator(
         placed, settings=settings, master=master, folder=folder_of(settings)

@@ -58,12 +58,7 @@ class ReconnectingSession:
         """Returns whether a hook or the end of the input has stopped the session."""
         return self._session.should_stop()
 
-    def run(
-        self,
-        fetches: Any,
-        feed_dict: Any = None,
-        options: v1.RunOptions | None = None,
-    ) -> Any:
+    def run(self, fetches: Any, feed_dict: Any = None, options: v1.RunOptions | None = None) -> Any:
         """Runs a call with the session's hooks; see `MonitoredSession.run`."""
         return self.run_step_fn(
             lambda step_context: step_context.run_with_hooks(

@@ -30,17 +30,8 @@ from tfx_tpu_trainer.estimator._modes import ModeKeys, on_cores
 from tfx_tpu_trainer.estimator.places.host import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
-from tfx_tpu_trainer.estimator.places.outside_compilation import (
-    outside_marked,
-    with_effects,
-)
-from tfx_tpu_trainer.estimator.places.place import (
-    Call,
-    Hooks,
-    Trace,
-    asked_of,
-    gradient_hook,
-)
+from tfx_tpu_trainer.estimator.places.outside_compilation import outside_marked, with_effects
+from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Trace, asked_of, gradient_hook
 from tfx_tpu_trainer.estimator.places.refused_ops import (
     check_gradients_are_combined,
     refuse_ops_that_end_the_process,

@@ -14,18 +14,12 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import Saved
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import count_rows
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
-from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
-    HostCallHook,
-    leave_out_summaries,
-)
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook, leave_out_summaries
 from tfx_tpu_trainer.estimator._engine.sessions import preemption
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator.places.host_functions import trace_host_function
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, spans_processes
-from tfx_tpu_trainer.estimator.places.strategy.session import (
-    StrategySessionCreator,
-    VariableAccess,
-)
+from tfx_tpu_trainer.estimator.places.strategy.session import StrategySessionCreator, VariableAccess
 from tfx_tpu_trainer.estimator.places.strategy.steps import BatchSteps, TrainingSteps
 from tfx_tpu_trainer.estimator.places.strategy.tables import StrategyTables
 

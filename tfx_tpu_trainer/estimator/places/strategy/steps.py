@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import with_any_rows
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.host_functions import TracedHostFunction
@@ -172,11 +173,7 @@ class _ReplicaSteps:
         for name, variable in self._cut.items():
             variable.keep(handles[name])
         copies = self._replica.copy(
-            {
-                **given,
-                self._feed.replica_id.name: tf.convert_to_tensor(replica_id),
-                **handles,
-            },
+            {**given, self._feed.replica_id.name: tf.convert_to_tensor(replica_id), **handles},
             sum_over_replicas=sum_over_replicas,
             replica=number,
             unchanged=self._variables.unchanged_by(number),
@@ -399,7 +396,7 @@ class BatchSteps(_ReplicaSteps):
         )
         self._tensor_count = len(tensors)
         self.outputs = (
-            *(v1.placeholder(tensor.dtype, _any_batch(tensor.shape)) for tensor in tensors),
+            *(v1.placeholder(tensor.dtype, with_any_rows(tensor.shape)) for tensor in tensors),
             self.batches,
         )
 
@@ -458,10 +455,6 @@ class BatchSteps(_ReplicaSteps):
 def _one_replica(function: Callable[..., Any]) -> Callable[..., Any]:
     # The graph is imported instead of written in Python, so AutoGraph has nothing to convert.
     return tf.autograph.experimental.do_not_convert(function)
-
-
-def _any_batch(shape: tf.TensorShape) -> tf.TensorShape:
-    return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
 
 
 def _mean(values: Sequence[np.ndarray]) -> np.ndarray:

@@ -67,10 +67,7 @@ class StrategyTables(abc.ABC):
 
     @abc.abstractmethod
     def finish(
-        self,
-        copier: GraphCopier,
-        batches: Sequence[Batch],
-        returned: Sequence[Sequence[tf.Tensor]],
+        self, copier: GraphCopier, batches: Sequence[Batch], returned: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Trains the tables unless `train` has; called in a function, on the host."""
 
@@ -124,10 +121,7 @@ class HostTables(StrategyTables):
         return list(sent)
 
     def finish(
-        self,
-        copier: GraphCopier,
-        batches: Sequence[Batch],
-        returned: Sequence[Sequence[tf.Tensor]],
+        self, copier: GraphCopier, batches: Sequence[Batch], returned: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Sums the replicas' gradients for each row, then runs the optimizers."""
         if self._update is None:

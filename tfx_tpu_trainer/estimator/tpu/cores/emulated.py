@@ -14,7 +14,6 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     find_gradients,
     log_no_gradients,
 )
-from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.host_functions import trace_host_function
 from tfx_tpu_trainer.estimator.places.ops_on_tpu import nodes_of_step
 from tfx_tpu_trainer.estimator.places.refused_ops import (
@@ -23,7 +22,6 @@ from tfx_tpu_trainer.estimator.places.refused_ops import (
     warn_of_ops_for_hosts,
 )
 from tfx_tpu_trainer.estimator.places.shardings import check_shardings
-from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, OnCores
 
 
@@ -56,14 +54,8 @@ class OnEmulatedCores(OnCores):
 
     def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
         """Makes the loop of a session call's steps."""
-        return place_training_on_cores(
-            trace.template,
-            trace.feed,
-            cores=trace.run.cores,
-            broadcast=trace.run.broadcast,
-            host_call_every_n_steps=self.core_call.loops.host_call_every_n_steps,
-            gradients=gradients,
-        )
+        every = self.core_call.loops.host_call_every_n_steps
+        return place_training_on_cores(trace, gradients, host_call_every_n_steps=every)
 
     def named(self, cores: int) -> str:
         """Describes where a call runs."""
@@ -76,19 +68,14 @@ class OnEmulatedCores(OnCores):
 
 
 def place_training_on_cores(
-    template: ModelTemplate,
-    feed: CoreFeed,
-    *,
-    cores: int,
-    broadcast: bool,
-    host_call_every_n_steps: int,
-    gradients: FirstStepOfLoop | None = None,
+    trace: CoreTrace, gradients: FirstStepOfLoop | None, *, host_call_every_n_steps: int
 ) -> StepLoop:
     """Makes a loop of training steps over emulated cores."""
     # Each core has its own copy of the model on its own rows; variables are shared, gradients are combined where the
     # model sums over replicas, and only the first core's train_op runs, since all cores have its gradients.
+    template, feed, cores = trace.template, trace.feed, trace.run.cores
     check_training_on_cores(template, cores=cores)
-    host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
+    host_call = trace_host_function(template.host_call, cores=cores, broadcast=trace.run.broadcast)
     table_update = trace_host_function(
         template.table_update, cores=cores, broadcast=False, full=False
     )

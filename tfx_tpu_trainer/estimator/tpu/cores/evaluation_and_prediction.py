@@ -202,7 +202,6 @@ def plan_prediction_on_cores(
     for_cores: Callable[[GraphCopier], ReplicaCopier],
 ) -> PredictionPlan:
     """Plans predictions over cores, one batch per session call."""
-    check_predictions(template.predictions)
     # With BROADCAST every core has all rows, so one core's predictions are enough.
     taken_from = range(1 if broadcast else cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)

@@ -192,8 +192,7 @@ def emulated_topology(layout: CoreLayout) -> tf.tpu.experimental.Topology:
         for host in range(hosts)
     ]
     return tf.tpu.experimental.Topology(
-        mesh_shape=[hosts * chips_per_host, 1, 1, _CORES_PER_CHIP],
-        device_coordinates=coordinates,
+        mesh_shape=[hosts * chips_per_host, 1, 1, _CORES_PER_CHIP], device_coordinates=coordinates
     )
 
 

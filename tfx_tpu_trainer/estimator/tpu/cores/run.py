@@ -14,6 +14,7 @@ from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     whole_steps,
 )
 from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import BATCH_SIZE_NAMES
 from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu._run_config import (
     RunConfig,
@@ -35,12 +36,6 @@ READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
 # The assumed length of a loop by time, which is unknown; larger than any real one.
 _MANY_STEPS = 1 << 32
 _CALLS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
-BATCH_SIZE_NAMES = {
-    ModeKeys.TRAIN: "train_batch_size",
-    ModeKeys.EVAL: "eval_batch_size",
-    ModeKeys.PREDICT: "predict_batch_size",
-}
-"""Mode -> the argument of TPUEstimator that is its batch size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -28,10 +28,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     log_not_written,
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
-from tfx_tpu_trainer.estimator.places.host_functions import (
-    TracedHostFunction,
-    trace_host_function,
-)
+from tfx_tpu_trainer.estimator.places.host_functions import TracedHostFunction, trace_host_function
 from tfx_tpu_trainer.estimator.places.refused_ops import check_training_on_cores
 from tfx_tpu_trainer.estimator.places.shardings import (
     ONE_CORE,
@@ -143,11 +140,7 @@ class TPUCopier:
         self._replica_cores = replica_cores
 
     def copy(
-        self,
-        fetches: Sequence[Fetch],
-        *,
-        replaced: Sequence[Mapping[str, tf.Tensor]],
-        name: str,
+        self, fetches: Sequence[Fetch], *, replaced: Sequence[Mapping[str, tf.Tensor]], name: str
     ) -> list[tf.Tensor]:
         """Runs one replica per core and returns their tensors."""
         # Every core's program has the same list of outputs: it returns all nodes that any fetch names, and the result

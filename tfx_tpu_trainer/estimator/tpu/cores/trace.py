@@ -20,20 +20,14 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     FirstStepOfLoop,
     add_histograms_of_weights,
 )
-from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
-    HostCallHook,
-    leave_out_summaries,
-)
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook, leave_out_summaries
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import keep_from_hooks
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
-from tfx_tpu_trainer.estimator.places.outside_compilation import (
-    outside_marked,
-    with_effects,
-)
+from tfx_tpu_trainer.estimator.places.outside_compilation import outside_marked, with_effects
 from tfx_tpu_trainer.estimator.places.place import (
     Call,
     Hooks,
@@ -53,12 +47,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.evaluation_and_prediction import (
     plan_prediction_on_cores,
 )
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
-from tfx_tpu_trainer.estimator.tpu.cores.job_input import (
-    GoingOn,
-    JobInput,
-    slices_of,
-    sources_of,
-)
+from tfx_tpu_trainer.estimator.tpu.cores.job_input import GoingOn, JobInput, slices_of, sources_of
 from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun, core_run_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 

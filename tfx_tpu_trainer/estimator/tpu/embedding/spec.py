@@ -353,9 +353,7 @@ def plan_embeddings(spec: EmbeddingConfigSpec) -> EmbeddingPlan:
     )
 
 
-def _of_columns(
-    columns: Sequence[Any],
-) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
+def _of_columns(columns: Sequence[Any]) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
     tables: dict[str, TableConfig] = {}
     features: dict[str, FeatureConfig] = {}
     for column in columns:

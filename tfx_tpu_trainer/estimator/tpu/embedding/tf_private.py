@@ -39,10 +39,7 @@ v1 = tf.compat.v1
 TPU_COLUMNS = (tpu_columns._TPUBaseEmbeddingColumn,)
 """The base class of all embedding columns for TPUs."""
 
-DEPRECATED_TPU_COLUMNS = (
-    tpu_columns._TPUEmbeddingColumn,
-    tpu_columns._TPUSharedEmbeddingColumn,
-)
+DEPRECATED_TPU_COLUMNS = (tpu_columns._TPUEmbeddingColumn, tpu_columns._TPUSharedEmbeddingColumn)
 """The deprecated kinds."""
 
 ORDINARY_COLUMNS = (

@@ -83,10 +83,7 @@ class TPUTables(StrategyTables):
         """Checks that the hardware can hold and train a plan's tables."""
 
     def finish(
-        self,
-        copier: GraphCopier,
-        batches: Sequence[Batch],
-        returned: Sequence[Sequence[tf.Tensor]],
+        self, copier: GraphCopier, batches: Sequence[Batch], returned: Sequence[Sequence[tf.Tensor]]
     ) -> None:
         """Does nothing: the replicas have trained the tables."""
 

@@ -261,11 +261,7 @@ class EmbeddedUnderStrategy:
         if self._tables_of_tpu is None:
             return HostTables(lookups, replicas=replicas)
         return self._tables_of_tpu(
-            self._plan,
-            lookups,
-            self._strategy,
-            is_training=self._is_training,
-            spec=self._spec,
+            self._plan, lookups, self._strategy, is_training=self._is_training, spec=self._spec
         )
 
     def _choose_tables(self) -> type[TPUTables] | None:
