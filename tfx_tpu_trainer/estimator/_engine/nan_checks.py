@@ -37,7 +37,6 @@ class StopAtNanHook(v1.train.SessionRunHook):
         self._model_dir = model_dir
 
     def begin(self) -> None:
-        """Finds the global step."""
         self._global_step = v1.train.get_global_step()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
@@ -51,13 +50,11 @@ class StopAtNanHook(v1.train.SessionRunHook):
         return _advice(where, tf.train.latest_checkpoint(self._model_dir))
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Adds the loss to the step."""
         return v1.train.SessionRunArgs(self._loss)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Checks the loss."""
         if not np.isnan(run_values.results):
             return
         step = run_context.session.run(self._global_step)

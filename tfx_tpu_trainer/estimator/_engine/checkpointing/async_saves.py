@@ -297,7 +297,6 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
             self._allowed = False
 
     def begin(self) -> None:
-        """Calls the listeners."""
         for listener in self._listeners:
             listener.begin()
 
@@ -323,7 +322,6 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         return any(stops)
 
     def end(self, session: v1.Session, global_step_value: int) -> None:
-        """Calls the listeners."""
         for listener in self._listeners:
             listener.end(session, global_step_value)
 

@@ -218,7 +218,6 @@ class InputPosition(v1.train.SessionRunHook):
         self.listener: v1.train.CheckpointSaverListener = _AtCheckpoints(self)
 
     def begin(self) -> None:
-        """Finds the default graph's iterators."""
         self._global_step = v1.train.get_global_step()
         self._input = self._input or iterators_of_default_graph(self._reading)
         self._can_save = self._input is not None

@@ -163,7 +163,6 @@ class GrowingTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Starts over."""
         # 60 s and 600 s make the intervals 60, 120, 240, 480, 600, 600, ...
         self._secs = self._first_secs
         self._step: int | None = None
@@ -188,7 +187,6 @@ class GrowingTimer:
         return elapsed
 
     def last_triggered_step(self) -> int | None:
-        """Returns the step of the last checkpoint."""
         return self._step
 
 
@@ -225,7 +223,6 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         self._loss = loss
 
     def begin(self) -> None:
-        """Finds the global step and the listeners."""
         if self._in_thread:
             tf_private.join_checkpoint_listeners(self, self._writes.join)
         # A new writer immediately writes the default graph to the events; the model's graph is written when it is
@@ -244,7 +241,6 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
             super().after_create_session(session, coord)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Adds the loss to the hook's fetches."""
         fetches = super().before_run(run_context).fetches
         return v1.train.SessionRunArgs({"step": fetches, "loss": self._loss})
 

@@ -210,7 +210,6 @@ class _Nodes:
         return f"{made.name}:{output}:{index}" if self._in_function else f"{made.name}:{index}"
 
     def constant(self, suffix: str, value: Any, dtype: tf.DType = tf.int32) -> str:
-        """Adds a constant."""
         reference = self.op("Const", suffix, [], dtype=dtype)
         self.nodes[-1].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
         return reference

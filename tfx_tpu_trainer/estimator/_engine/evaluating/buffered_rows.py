@@ -60,7 +60,6 @@ class BufferedSlices:
         self._bytes = 0
 
     def add(self, before: np.int64, members: np.ndarray, *tensors: np.ndarray) -> np.int64:
-        """Adds a batch."""
         for tensor, message in zip(tensors, self._not_rows):
             if tensor.shape[:1] != members.shape[:1]:
                 raise ValueError(message)

@@ -56,11 +56,9 @@ class RowsReadHook(LoopEndHook):
         self._every = every_secs
 
     def begin(self) -> None:
-        """Finds the sums of the evaluation in the default graph."""
         self._sums = sums_so_far()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Starts the clock."""
         self._started = time.monotonic()
         self._due = self._started + self._first
 
@@ -229,7 +227,6 @@ class PreparedEvaluation:
             self._kept = KeptSession()
 
     def close(self) -> None:
-        """Closes the session that runs share."""
         if self._kept is not None:
             self._kept.close()
 

@@ -180,7 +180,6 @@ class IsolatedMetrics:
         self._session.update(*rows)
 
     def state(self) -> State:
-        """Returns the state after the rows counted."""
         return self._session.state()
 
     def values(self) -> list[np.ndarray]:

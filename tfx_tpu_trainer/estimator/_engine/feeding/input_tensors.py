@@ -213,7 +213,6 @@ class DatasetInitializerHook(v1.train.SessionRunHook):
         self._initializer = iterator.initializer
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Runs the initializer."""
         session.run(self._initializer)
 
 

@@ -56,7 +56,6 @@ class CompiledLoop:
     compiled: tf.Tensor
 
     def compile(self, session: v1.Session, *, within: float | None = None) -> None:
-        """Compiles the function."""
         compiler = concurrent.futures.ThreadPoolExecutor(1, "compile_steps")
         # On its own thread: the compiler would keep one of the session's, which steps need.
         own_thread = v1.RunOptions(inter_op_thread_pool=-1)

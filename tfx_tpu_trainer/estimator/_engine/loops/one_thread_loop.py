@@ -179,7 +179,6 @@ class LoopReadyHook(LoopEndHook):
         self._loop = loop
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Prepares the loop."""
         self._loop.prepare(session)
 
 

@@ -42,7 +42,6 @@ class ProgressHook(v1.train.SessionRunHook):
         self.listener: v1.train.CheckpointSaverListener = _Checkpoints(reporting.progress)
 
     def begin(self) -> None:
-        """Finds the global step."""
         self._global_step = v1.train.get_global_step()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:

@@ -137,7 +137,6 @@ class LoopLengthFromTime:
         self._step_seconds: deque[float] = deque(maxlen=_REMEMBERED_LOOPS)
 
     def __call__(self) -> int:
-        """Returns the length of the next loop, in steps."""
         if not self._step_seconds:
             return 1
         mean = sum(self._step_seconds) / len(self._step_seconds)
@@ -160,11 +159,9 @@ class TunedLoopLength:
         self._length = 1
 
     def __call__(self) -> int:
-        """Returns the length of the next loop, in steps."""
         return self._length
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Records the time that a loop took; ignores numbers that are not positive."""
         if seconds > 0 and steps > 0:
             wanted = int(self._target * steps / seconds)
             self._length = max(1, min(wanted, _MOST_GROWTH * steps))
@@ -229,7 +226,6 @@ class LoopHook(v1.train.SessionRunHook):
         self._set(session, step)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
-        """Starts the clock."""
         self._started = self._clock()
 
     def after_run(

@@ -203,7 +203,6 @@ class GradientHook(v1.train.SessionRunHook):
         }.__getitem__
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Requests no summary yet."""
         self._asks = False
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
@@ -219,7 +218,6 @@ class GradientHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Writes what was fetched."""
         if run_values.results is None:
             return
         # The value for all replicas is an array.
@@ -229,7 +227,6 @@ class GradientHook(v1.train.SessionRunHook):
             self._writer.add_summary(summary, self._step)
 
     def end(self, session: v1.Session) -> None:
-        """Flushes the events."""
         self._writer.flush()
 
 

@@ -58,11 +58,9 @@ class LossLogHook(v1.train.SessionRunHook):
         self._pace = pace or LinePace()
 
     def begin(self) -> None:
-        """Finds the global step."""
         self._global_step = v1.train.get_global_step()
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Adds loss and step to the call."""
         return v1.train.SessionRunArgs([self._loss, self._global_step])
 
     def after_run(
@@ -136,7 +134,6 @@ class ThroughputHook(v1.train.SessionRunHook):
         self._global_step = v1.train.get_global_step()
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Adds the global step to the step."""
         return v1.train.SessionRunArgs(self._global_step)
 
     def after_run(
@@ -202,7 +199,6 @@ class ProfileHook(v1.train.SessionRunHook):
         self._stop()
 
     def begin(self) -> None:
-        """Finds the global step."""
         self._global_step = v1.train.get_global_step()
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:

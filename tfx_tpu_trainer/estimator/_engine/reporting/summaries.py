@@ -68,7 +68,6 @@ class SummaryHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Writes what was fetched."""
         if run_values.results is None:
             return
         summary, step = run_values.results
@@ -80,7 +79,6 @@ class SummaryHook(v1.train.SessionRunHook):
         self._writer.add_summary(summary, step)
 
     def end(self, session: v1.Session) -> None:
-        """Flushes the events."""
         self._writer.flush()
 
 
@@ -129,15 +127,12 @@ class HostCallHook(v1.train.SessionRunHook):
         ]
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Opens the writers."""
         session.run(self._open_writers)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Adds the ops to the step."""
         return v1.train.SessionRunArgs(self._fetches)
 
     def end(self, session: v1.Session) -> None:
-        """Flushes the writers."""
         session.run(self._flush_writers)
 
 

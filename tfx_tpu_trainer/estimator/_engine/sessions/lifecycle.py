@@ -195,7 +195,6 @@ class KeptSession(v1.train.SessionCreator):
         return self._session
 
     def close(self) -> None:
-        """Closes the session."""
         if self._session is not None:
             del self._session.close
             self._session.close()

@@ -220,7 +220,6 @@ class ReconnectingCreator(v1.train.SessionCreator):
         self._opened = False
 
     def create_session(self) -> v1.Session:
-        """Opens a session."""
         if self._folder is not None:
             wait_for_writes(self._folder)
         away, setting = self._limit()

@@ -276,29 +276,24 @@ class WrappedHook(v1.train.SessionRunHook):
         return contextlib.nullcontext()
 
     def begin(self) -> None:
-        """Calls the hook's method."""
         with self.around():
             self.hook.begin()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Calls the hook's method."""
         with self.around():
             self.hook.after_create_session(session, coord)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
-        """Calls the hook's method."""
         with self.around():
             return self.hook.before_run(run_context)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Calls the hook's method."""
         with self.around():
             self.hook.after_run(run_context, run_values)
 
     def end(self, session: v1.Session) -> None:
-        """Calls the hook's method."""
         with self.around():
             self.hook.end(session)
 

@@ -106,12 +106,10 @@ class _AwaitedTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Starts over."""
         self._timer.reset()
         self._last: int | None = None
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Returns whether a checkpoint is due."""
         return self._listener.is_due(step) or self._timer.should_trigger_for_step(step)
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
@@ -123,5 +121,4 @@ class _AwaitedTimer:
         return elapsed
 
     def last_triggered_step(self) -> int | None:
-        """Returns the step of the last checkpoint."""
         return self._last

@@ -237,7 +237,6 @@ class FastForwardHook(v1.train.SessionRunHook):
         return min(periods, default=_LONG_LOOP) >= _LONG_LOOP
 
     def begin(self) -> None:
-        """Finds the global step."""
         self._global_step = tf_private.read_global_step()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
@@ -255,13 +254,11 @@ class FastForwardHook(v1.train.SessionRunHook):
         )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Fetches the step that the call reaches."""
         return v1.train.SessionRunArgs(self.step_after)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Records the step that a call has reached."""
         reached = int(run_values.results)
         self._counted = max(self._counted, reached - self._step)
         self._step = reached

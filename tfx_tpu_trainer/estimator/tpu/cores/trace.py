@@ -83,13 +83,8 @@ class CoreTrace(Trace):
 def trace_on_cores(
     run: CoreRun, call: Call, *, prepare: Callable[[Any], Any] | None = None
 ) -> CoreTrace:
-    """Calls the user's functions in the default graph, and model_fn on one replica's placeholders.
-
-    Args:
-        run: How the call runs.
-        call: The call.
-        prepare: Changes a batch's (features, labels) before it is cut. Defaults to no change.
-    """
+    """Calls the user's functions in the default graph, and model_fn on one replica's placeholders."""
+    # `prepare` changes a batch's (features, labels) before it is cut.
     going_on = None
     if run.mode == ModeKeys.TRAIN and run.system is None:
         going_on = GoingOn.from_checkpoint(JobInput.on_cores(run), call.config)
