@@ -1,6 +1,5 @@
 """Metrics in contrib's order of arguments, predictions first, on those of `tf.compat.v1.metrics`."""
 
-import ast
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,19 +43,13 @@ v1 = tf.compat.v1
 metrics = v1.metrics
 Metric = Callable[..., tuple[Any, Any]]
 
-_PAIR = "predictions labels"
-_ENDS = "metrics_collections=None updates_collections=None name=None"
 
-
-def _metric(of: Metric, arguments: str, name: str | None = None) -> Metric:
-    """Makes a metric with contrib's order of arguments from the one of the same name in tf.compat.v1.metrics."""
-    parameters = []
-    for each in arguments.split():
-        label, _, default = each.partition("=")
-        value = ast.literal_eval(default) if default else inspect.Parameter.empty
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(inspect.Parameter(label, kind, default=value))
-    signature = inspect.Signature(parameters)
+def _metric(of: Metric, name: str | None = None) -> Metric:
+    """Makes a metric with contrib's arguments, predictions first and none after the name."""
+    arguments = dict(inspect.signature(of).parameters)
+    first = [arguments.pop(each) for each in ("predictions", "labels") if each in arguments]
+    places = list(arguments).index("name") + 1
+    signature = inspect.Signature([*first, *list(arguments.values())[:places]])
 
     def metric(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         bound = signature.bind(*args, **kwargs).arguments
@@ -69,63 +62,38 @@ def _metric(of: Metric, arguments: str, name: str | None = None) -> Metric:
     return metric
 
 
-_OF_PAIRS = f"{_PAIR} weights=None {_ENDS}"
-_AT_K = f"{_PAIR} k class_id=None weights=None {_ENDS}"
-
-streaming_accuracy = _metric(metrics.accuracy, _OF_PAIRS)
-streaming_auc = _metric(
-    metrics.auc,
-    f"{_PAIR} weights=None num_thresholds=200 metrics_collections=None updates_collections=None curve='ROC' "
-    "name=None",
-)
-streaming_false_negatives = _metric(metrics.false_negatives, _OF_PAIRS)
-streaming_false_positives = _metric(metrics.false_positives, _OF_PAIRS)
-streaming_mean = _metric(metrics.mean, f"values weights=None {_ENDS}")
-streaming_mean_absolute_error = _metric(metrics.mean_absolute_error, _OF_PAIRS)
-streaming_mean_cosine_distance = _metric(
-    metrics.mean_cosine_distance, f"{_PAIR} dim weights=None {_ENDS}"
-)
-streaming_mean_iou = _metric(metrics.mean_iou, f"{_PAIR} num_classes weights=None {_ENDS}")
-streaming_mean_relative_error = _metric(
-    metrics.mean_relative_error, f"{_PAIR} normalizer weights=None {_ENDS}"
-)
-streaming_mean_squared_error = _metric(metrics.mean_squared_error, _OF_PAIRS)
-streaming_mean_tensor = _metric(metrics.mean_tensor, f"values weights=None {_ENDS}")
-streaming_percentage_less = _metric(
-    metrics.percentage_below, f"values threshold weights=None {_ENDS}", "streaming_percentage_less"
-)
-streaming_precision = _metric(metrics.precision, _OF_PAIRS)
-streaming_precision_at_thresholds = _metric(
-    metrics.precision_at_thresholds, f"{_PAIR} thresholds weights=None {_ENDS}"
-)
-streaming_recall = _metric(metrics.recall, _OF_PAIRS)
-streaming_recall_at_thresholds = _metric(
-    metrics.recall_at_thresholds, f"{_PAIR} thresholds weights=None {_ENDS}"
-)
-streaming_root_mean_squared_error = _metric(metrics.root_mean_squared_error, _OF_PAIRS)
-streaming_sensitivity_at_specificity = _metric(
-    metrics.sensitivity_at_specificity,
-    f"{_PAIR} specificity weights=None num_thresholds=200 {_ENDS}",
-)
-streaming_sparse_precision_at_k = _metric(
-    metrics.precision_at_k, _AT_K, "streaming_sparse_precision_at_k"
-)
-streaming_sparse_recall_at_k = _metric(metrics.recall_at_k, _AT_K, "streaming_sparse_recall_at_k")
-streaming_specificity_at_sensitivity = _metric(
-    metrics.specificity_at_sensitivity,
-    f"{_PAIR} sensitivity weights=None num_thresholds=200 {_ENDS}",
-)
-streaming_true_negatives = _metric(metrics.true_negatives, _OF_PAIRS)
-streaming_true_positives = _metric(metrics.true_positives, _OF_PAIRS)
+streaming_accuracy = _metric(metrics.accuracy)
+streaming_auc = _metric(metrics.auc)
+streaming_false_negatives = _metric(metrics.false_negatives)
+streaming_false_positives = _metric(metrics.false_positives)
+streaming_mean = _metric(metrics.mean)
+streaming_mean_absolute_error = _metric(metrics.mean_absolute_error)
+streaming_mean_cosine_distance = _metric(metrics.mean_cosine_distance)
+streaming_mean_iou = _metric(metrics.mean_iou)
+streaming_mean_relative_error = _metric(metrics.mean_relative_error)
+streaming_mean_squared_error = _metric(metrics.mean_squared_error)
+streaming_mean_tensor = _metric(metrics.mean_tensor)
+streaming_percentage_less = _metric(metrics.percentage_below, "streaming_percentage_less")
+streaming_precision = _metric(metrics.precision)
+streaming_precision_at_thresholds = _metric(metrics.precision_at_thresholds)
+streaming_recall = _metric(metrics.recall)
+streaming_recall_at_thresholds = _metric(metrics.recall_at_thresholds)
+streaming_root_mean_squared_error = _metric(metrics.root_mean_squared_error)
+streaming_sensitivity_at_specificity = _metric(metrics.sensitivity_at_specificity)
+streaming_sparse_precision_at_k = _metric(metrics.precision_at_k, "streaming_sparse_precision_at_k")
+streaming_sparse_recall_at_k = _metric(metrics.recall_at_k, "streaming_sparse_recall_at_k")
+streaming_specificity_at_sensitivity = _metric(metrics.specificity_at_sensitivity)
+streaming_true_negatives = _metric(metrics.true_negatives)
+streaming_true_positives = _metric(metrics.true_positives)
 
 
 _Pair = tuple[Any, Any]
 
 
-def _state(name: str, shape: tuple[int, ...] = (), dtype: tf.DType = tf.float32) -> tf.Variable:
+def _state(name: str) -> tf.Variable:
     """Makes a metric's variable, which is local and whose copies are summed."""
     return v1.Variable(
-        lambda: tf.zeros(shape, dtype),
+        lambda: tf.zeros([]),
         trainable=False,
         collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
         name=name,
@@ -332,10 +300,8 @@ def aggregate_metric_map(
     Args:
         names_to_tuples: Name -> metric.
     """
-    return (
-        {name: pair[0] for name, pair in names_to_tuples.items()},
-        {name: pair[1] for name, pair in names_to_tuples.items()},
-    )
+    values = {name: value for name, (value, _) in names_to_tuples.items()}
+    return values, {name: update for name, (_, update) in names_to_tuples.items()}
 
 
 def confusion_matrix(

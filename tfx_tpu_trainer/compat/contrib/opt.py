@@ -1,5 +1,6 @@
 """Provides the optimizers of `tf.contrib.opt`: decoupled weight decay and moving averages."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -71,48 +72,38 @@ class DecoupledWeightDecayExtension:
         listed = list(variables or ())
         self._decayed = {id(each) for each in listed} if listed else None
 
-    def _rate(self, variable: tf.Variable) -> tf.Tensor | None:
+    # A variable is decayed after its gradient has been computed from the old value.
+    def _after_decay(self, variable: tf.Variable, gradient: Any, rows: Any = None) -> Any:
+        """Decays a variable, or some of its rows; returns a context whose ops run afterwards."""
         if self._decayed is not None and id(variable) not in self._decayed:
-            return None
-        decay = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
-        return tf.cast(tf.convert_to_tensor(decay, name="weight_decay"), variable.dtype.base_dtype)
+            return contextlib.nullcontext()
+        with tf.control_dependencies([gradient]):
+            decay = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
+            rate = tf.convert_to_tensor(decay, name="weight_decay")
+            rate = tf.cast(rate, variable.dtype.base_dtype)
+            if rows is None:
+                locking = self._use_locking  # type: ignore[attr-defined]
+                decayed = variable.assign_sub(rate * variable, locking)
+            else:
+                step = -rate * tf.gather(variable, rows)
+                decayed = variable.scatter_add(tf.IndexedSlices(step, rows))
+        return tf.control_dependencies([decayed])
 
-    def _shrunk(self, variable: tf.Variable) -> list[Any]:
-        rate = self._rate(variable)
-        locking = self._use_locking  # type: ignore[attr-defined]
-        return [] if rate is None else [variable.assign_sub(rate * variable, locking)]
-
-    def _shrunk_rows(self, variable: tf.Variable, rows: tf.Tensor) -> list[Any]:
-        rate = self._rate(variable)
-        if rate is None:
-            return []
-        step = -rate * tf.gather(variable, rows)
-        return [variable.scatter_add(tf.IndexedSlices(step, rows))]
-
-    # TF 1's optimizers implement these methods. A variable is decayed after its gradient has been computed from the old
-    # value.
+    # TF 1's optimizers implement these methods.
     def _apply_dense(self, grad: Any, var: Any) -> Any:
-        with tf.control_dependencies([grad]):
-            decayed = self._shrunk(var)
-        with tf.control_dependencies(decayed):
+        with self._after_decay(var, grad):
             return super()._apply_dense(grad, var)  # type: ignore[misc]
 
     def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        with tf.control_dependencies([grad]):
-            decayed = self._shrunk(var)
-        with tf.control_dependencies(decayed):
+        with self._after_decay(var, grad):
             return super()._resource_apply_dense(grad, var)  # type: ignore[misc]
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        with tf.control_dependencies([grad.values]):
-            decayed = self._shrunk_rows(var, grad.indices)
-        with tf.control_dependencies(decayed):
+        with self._after_decay(var, grad.values, grad.indices):
             return super()._apply_sparse(grad, var)  # type: ignore[misc]
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        with tf.control_dependencies([grad]):
-            decayed = self._shrunk_rows(var, indices)
-        with tf.control_dependencies(decayed):
+        with self._after_decay(var, grad, indices):
             return super()._resource_apply_sparse(grad, var, indices)  # type: ignore[misc]
 
 

@@ -9,11 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import without_notice
-from tfx_tpu_trainer.compat.contrib.keras2 import rnn_cells
 from tfx_tpu_trainer.compat.contrib.layers.normalization import layer_norm as normalize
 
 v1 = tf.compat.v1
-_cells = rnn_cells()
 _State = tuple[Any, Any]
 
 __all__ = [
@@ -23,6 +21,22 @@ __all__ = [
     "OutputProjectionWrapper",
     "stack_bidirectional_dynamic_rnn",
 ]
+
+
+def rnn_cells() -> Any:
+    """Returns `tf.compat.v1.nn.rnn_cell`."""
+    cells = tf.compat.v1.nn.rnn_cell
+    try:
+        assert cells.RNNCell
+    except (AttributeError, ImportError) as error:
+        raise ImportError(
+            "Recurrent cells of TensorFlow 1 are Keras 2 layers: install tf-keras, and set TF_USE_LEGACY_KERAS=1 "
+            "before tf.keras is used."
+        ) from error
+    return cells
+
+
+_cells = rnn_cells()
 
 
 class _LstmCell(_cells.RNNCell):

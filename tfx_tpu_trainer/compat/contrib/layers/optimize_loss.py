@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.compat.contrib.training.loops import changed
+
 v1 = tf.compat.v1
 _Gradients = list[tuple[Any, tf.Variable]]
 
@@ -200,13 +202,8 @@ def _multiplied(gradients: _Gradients, factors: Mapping[Any, Any]) -> _Gradients
     multiplied: _Gradients = []
     for gradient, variable in gradients:
         factor = by_name.get(variable.name)
-        if gradient is not None and factor is not None:
-            if isinstance(gradient, tf.IndexedSlices):
-                gradient = tf.IndexedSlices(
-                    gradient.values * factor, gradient.indices, gradient.dense_shape
-                )
-            else:
-                gradient = gradient * factor
+        if factor is not None:
+            gradient = changed(gradient, lambda values, factor=factor: values * factor)
         multiplied.append((gradient, variable))
     return multiplied
 

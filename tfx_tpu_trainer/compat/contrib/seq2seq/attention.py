@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.compat.contrib.keras2 import rnn_cells
+from tfx_tpu_trainer.compat.contrib.rnn import rnn_cells
 
 v1 = tf.compat.v1
 _cells = rnn_cells()

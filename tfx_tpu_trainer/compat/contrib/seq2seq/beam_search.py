@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer.compat.contrib.seq2seq.decoding import Decoder
+from tfx_tpu_trainer.compat.contrib.seq2seq.helpers import checked_tokens, embedding_fn
 
 v1 = tf.compat.v1
 
@@ -108,17 +109,8 @@ class BeamSearchDecoder(Decoder):
                 "Coverage penalty is not supported; coverage_penalty_weight must be 0.0, got "
                 f"{coverage_penalty_weight!r}."
             )
-        if callable(embedding):
-            self._embedding_fn = embedding
-        else:
-            self._embedding_fn = lambda ids: tf.nn.embedding_lookup(embedding, ids)
-        tokens = tf.convert_to_tensor(start_tokens, tf.int32)
-        self._end_token = tf.convert_to_tensor(end_token, tf.int32)
-        if tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
-            raise ValueError(
-                "start_tokens must be a vector and end_token a scalar; got the shapes "
-                f"{tokens.shape} and {self._end_token.shape}."
-            )
+        self._embedding_fn = embedding_fn(embedding)
+        tokens, self._end_token = checked_tokens(start_tokens, end_token)
         self._cell, self._output_layer, self._beam_width = cell, output_layer, beam_width
         self._length_weight = length_penalty_weight
         self._batch_size = tf.size(tokens)

@@ -16,8 +16,21 @@ def _time_first(values: tf.Tensor) -> tf.Tensor:
     return tf.transpose(values, [1, 0, *range(2, values.shape.rank)])
 
 
-def _embedding_fn(embedding: Any) -> Callable[[Any], Any]:
+def embedding_fn(embedding: Any) -> Callable[[Any], Any]:
+    """Returns a function from ids to their embedding."""
     return embedding if callable(embedding) else lambda ids: tf.nn.embedding_lookup(embedding, ids)
+
+
+def checked_tokens(start_tokens: Any, end_token: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first token of each row, and the last one of all, as tensors."""
+    start = tf.convert_to_tensor(start_tokens, tf.int32)
+    end = tf.convert_to_tensor(end_token, tf.int32)
+    if start.shape.rank != 1 or end.shape.rank != 0:
+        raise ValueError(
+            "start_tokens must be a vector and end_token a scalar; got the shapes "
+            f"{start.shape} and {end.shape}."
+        )
+    return start, end
 
 
 class Helper(abc.ABC):
@@ -182,14 +195,8 @@ class GreedyEmbeddingHelper(Helper):
     """Feeds the embedding of the greatest output, until a token ends the row."""
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
-        self._embedding_fn = _embedding_fn(embedding)
-        self._start_tokens = tf.convert_to_tensor(start_tokens, tf.int32)
-        self._end_token = tf.convert_to_tensor(end_token, tf.int32)
-        if self._start_tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
-            raise ValueError(
-                "start_tokens must be a vector and end_token a scalar; got the shapes "
-                f"{self._start_tokens.shape} and {self._end_token.shape}."
-            )
+        self._embedding_fn = embedding_fn(embedding)
+        self._start_tokens, self._end_token = checked_tokens(start_tokens, end_token)
         self._batch_size = tf.size(self._start_tokens)
         self._start_inputs = self._embedding_fn(self._start_tokens)
 
@@ -253,7 +260,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         scheduling_seed: int | None = None,
         name: str | None = None,
     ) -> None:
-        self._embedding_fn = _embedding_fn(embedding)
+        self._embedding_fn = embedding_fn(embedding)
         self._probability = tf.convert_to_tensor(sampling_probability)
         self._seed, self._scheduling_seed = seed, scheduling_seed
         super().__init__(inputs, sequence_length, time_major, name)

@@ -119,7 +119,7 @@ def clip_gradient_norms(gradients_to_variables: _Gradients, max_norm: float) -> 
         The clipped pairs.
     """
     return [
-        (_changed(gradient, lambda values: tf.clip_by_norm(values, max_norm)), variable)
+        (changed(gradient, lambda values: tf.clip_by_norm(values, max_norm)), variable)
         for gradient, variable in gradients_to_variables
     ]
 
@@ -155,12 +155,13 @@ def multiply_gradients(
         if factor is not None:
             if gradient is None:
                 raise ValueError(f"{variable.op.name} has no gradient that could be multiplied.")
-            gradient = _changed(gradient, functools.partial(tf.multiply, factor))
+            gradient = changed(gradient, functools.partial(tf.multiply, factor))
         multiplied.append((gradient, variable))
     return multiplied
 
 
-def _changed(gradient: Any, change: Callable[[Any], Any]) -> Any:
+def changed(gradient: Any, change: Callable[[Any], Any]) -> Any:
+    """Changes the values of a gradient, dense or sparse."""
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
