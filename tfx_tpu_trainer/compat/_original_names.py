@@ -110,29 +110,13 @@ SUBMODULES: Final = ("experimental", "export", "inputs", "tpu")
 """Modules of the API; TensorFlow 2's has only the first two."""
 
 # Names that `estimator_lib` had in addition to the API's root.
-_NOT_AT_THE_ROOT: Final = frozenset(
-    [
-        "InMemoryEvaluatorHook",
-        "KMeansClustering",
-        "LinearSDCA",
-        "RNNClassifier",
-        "RNNEstimator",
-        "TPUEstimator",
-        "TaskType",
-        "call_logit_fn",
-        "dnn_logit_fn_builder",
-        "linear_logit_fn_builder",
-        "make_early_stopping_hook",
-        "make_stop_at_checkpoint_step_hook",
-        "model_to_estimator",
-        "read_eval_metrics",
-        "stop_if_higher_hook",
-        "stop_if_lower_hook",
-        "stop_if_no_decrease_hook",
-        "stop_if_no_increase_hook",
-    ]
+_NOT_AT_THE_ROOT: Final = (
+    "InMemoryEvaluatorHook KMeansClustering LinearSDCA RNNClassifier RNNEstimator TPUEstimator TaskType "
+    "call_logit_fn dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook "
+    "make_stop_at_checkpoint_step_hook model_to_estimator read_eval_metrics stop_if_higher_hook "
+    "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook"
 )
-NAMES: Final = frozenset(MODULES["estimator_lib"]) - _NOT_AT_THE_ROOT
+NAMES: Final = frozenset(MODULES["estimator_lib"]).difference(_NOT_AT_THE_ROOT.split())
 """Classes and functions of both `tf.estimator` and `tf.compat.v1.estimator`."""
 
 TPU_NAMES: Final = (

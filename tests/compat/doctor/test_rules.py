@@ -306,7 +306,7 @@ def test_a_name_that_this_package_lacks_is_not_told_as_contribs(name, says, edit
         "estimator.tpu._tpu_estimator.TPUEstimator",
         "compat.contrib.layers.layer_norm",
         "compat.contrib.layers.convolution.fully_connected",
-        "compat.contrib.rnn.rnn_cells",
+        "compat.contrib.tf_private.nest",
         "estimator.hooks.read_eval_metrics",
     ],
 )

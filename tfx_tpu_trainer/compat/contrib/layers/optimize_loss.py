@@ -199,13 +199,11 @@ def _multiplied(gradients: _Gradients, factors: Mapping[Any, Any]) -> _Gradients
     by_name = {
         each if isinstance(each, str) else each.name: factor for each, factor in factors.items()
     }
-    multiplied: _Gradients = []
-    for gradient, variable in gradients:
-        factor = by_name.get(variable.name)
-        if factor is not None:
-            gradient = changed(gradient, lambda values, factor=factor: values * factor)
-        multiplied.append((gradient, variable))
-    return multiplied
+    return [(_times(each, by_name.get(variable.name)), variable) for each, variable in gradients]
+
+
+def _times(gradient: Any, factor: Any) -> Any:
+    return gradient if factor is None else changed(gradient, lambda values: values * factor)
 
 
 def _summarize_norm(name: str, gradients: _Gradients) -> None:

@@ -106,30 +106,6 @@ class Context:
             )
         return None
 
-    def finding(
-        self,
-        place: Place,
-        verdict: Verdict,
-        *,
-        theme: str,
-        name: str,
-        says: str,
-        edit: str | None = None,
-        edits: tuple[TextEdit, ...] = (),
-    ) -> Finding:
-        """Makes a finding."""
-        return Finding(
-            line=place.line,
-            column=place.column,
-            theme=theme,
-            name=name,
-            verdict=verdict,
-            says=says,
-            edit=edit,
-            fixable=bool(edits),
-            edits=edits,
-        )
-
     def calls_in(self, function: Function) -> list[Call]:
         """Returns the calls in a function, including nested functions."""
         return [
@@ -148,6 +124,35 @@ class Context:
             isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in inner)
             for value in _returned(function.node)
         )
+
+
+def finding(
+    place: Place,
+    verdict: Verdict,
+    *,
+    theme: str,
+    name: str,
+    says: str,
+    edit: str | None = None,
+    edits: tuple[TextEdit, ...] = (),
+) -> Finding:
+    """Makes a finding."""
+    return Finding(
+        line=place.line,
+        column=place.column,
+        theme=theme,
+        name=name,
+        verdict=verdict,
+        says=says,
+        edit=edit,
+        fixable=bool(edits),
+        edits=edits,
+    )
+
+
+to_edit = functools.partial(finding, verdict=Verdict.EDIT)
+note = functools.partial(finding, verdict=Verdict.NOTE)
+works = functools.partial(finding, verdict=Verdict.WORKS)
 
 
 def is_false(node: ast.expr | None) -> bool:

@@ -4,9 +4,17 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
+from tfx_tpu_trainer.compat.doctor._findings import Finding
 from tfx_tpu_trainer.compat.doctor._program import Call, Program
-from tfx_tpu_trainer.compat.doctor.checks import Context, is_false, is_none, text_of
+from tfx_tpu_trainer.compat.doctor.checks import (
+    Context,
+    is_false,
+    is_none,
+    note,
+    text_of,
+    to_edit,
+    works,
+)
 
 _THEME: Final = "tpu"
 _RESERVED: Final = ("batch_size", "context")
@@ -20,7 +28,6 @@ def check_tpu_estimators(context: Context) -> Iterator[Finding]:
             continue
         if call.argument("config", 2) is None or is_none(call.argument("config", 2)):
             yield _edit(
-                context,
                 call,
                 "config must be given, of type tpu.RunConfig: without it the constructor fails.",
                 "config=tpu.RunConfig(model_dir=..., tpu_config=tpu.TPUConfig(iterations_per_loop=100))",
@@ -31,10 +38,8 @@ def check_tpu_estimators(context: Context) -> Iterator[Finding]:
     yield from _plain_run_configs(context)
 
 
-def _edit(context: Context, call: Call, says: str, edit: str) -> Finding:
-    return context.finding(
-        call.place, Verdict.EDIT, theme=_THEME, name="TPUEstimator", says=says, edit=edit
-    )
+def _edit(call: Call, says: str, edit: str) -> Finding:
+    return to_edit(call.place, theme=_THEME, name="TPUEstimator", says=says, edit=edit)
 
 
 def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
@@ -43,9 +48,8 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
         return
     for key in params.keys:
         if key is not None and text_of(key) in _RESERVED:
-            yield context.finding(
+            yield to_edit(
                 context.program.place(key),
-                Verdict.EDIT,
                 theme=_THEME,
                 name=f"params[{context.program.written(key)}]",
                 says="The key is reserved: TPUEstimator sets it itself, and raises a ValueError.",
@@ -56,7 +60,6 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
 def _batch_sizes(context: Context, call: Call) -> Iterator[Finding]:
     if not _given(call, "train_batch_size", 5):
         yield _edit(
-            context,
             call,
             "use_tpu without train_batch_size: the constructor fails.",
             "train_batch_size=..., the rows of a step over all cores (or use_tpu=False)",
@@ -65,14 +68,12 @@ def _batch_sizes(context: Context, call: Call) -> Iterator[Finding]:
     on_tpu = not is_false(call.argument("eval_on_tpu", 9))
     if evaluated and on_tpu and not _given(call, "eval_batch_size", 6):
         yield _edit(
-            context,
             call,
             EVALUATION_ON_CPU,
             "eval_batch_size=... to evaluate on the cores, or eval_on_tpu=False to stay on the CPU",
         )
     if _called(context, "predict") and not _given(call, "predict_batch_size", 7):
         yield _edit(
-            context,
             call,
             PREDICT_ON_CPU,
             "predict_batch_size=... to predict on the cores, or a second TPUEstimator with use_tpu=False and the "
@@ -84,9 +85,8 @@ def _embeddings(context: Context, call: Call) -> Iterator[Finding]:
     spec = call.argument("embedding_config_spec", 13)
     if spec is None or is_none(spec):
         return
-    yield context.finding(
+    yield note(
         context.program.place(spec),
-        Verdict.NOTE,
         theme="embeddings",
         name="embedding_config_spec",
         says=(
@@ -108,9 +108,8 @@ def _plain_run_configs(context: Context) -> Iterator[Finding]:
             continue
         name = context.program.name_of(config.func)
         if name.endswith("estimator.RunConfig") and ".tpu" not in name:
-            yield context.finding(
+            yield to_edit(
                 context.program.place(config),
-                Verdict.EDIT,
                 theme=_THEME,
                 name="RunConfig",
                 says="A TPUEstimator takes a tpu.RunConfig, not an Estimator's: a ValueError.",
@@ -143,9 +142,8 @@ def check_schedules(context: Context) -> Iterator[Finding]:
     for call in context.api_calls("TrainSpec"):
         steps = call.argument("max_steps", 1)
         if not call.has_spread and (steps is None or is_none(steps)):
-            yield context.finding(
+            yield to_edit(
                 call.place,
-                Verdict.EDIT,
                 theme=_SCHEDULE,
                 name="TrainSpec",
                 says="Training on cores needs an end: without max_steps it is a ValueError.",
@@ -153,9 +151,8 @@ def check_schedules(context: Context) -> Iterator[Finding]:
             )
     for call in context.api_calls("EvalSpec"):
         if is_none(call.argument("steps", 1)):
-            yield context.finding(
+            yield works(
                 call.place,
-                Verdict.WORKS,
                 theme=_SCHEDULE,
                 name="EvalSpec(steps=None)",
                 says=(
@@ -169,9 +166,8 @@ def check_schedules(context: Context) -> Iterator[Finding]:
         if context.api_name(call):
             continue
         if call.argument("steps", 2) is None and call.argument("max_steps", 3) is None:
-            yield context.finding(
+            yield to_edit(
                 call.place,
-                Verdict.EDIT,
                 theme=_SCHEDULE,
                 name=".train()",
                 says="Training on cores needs an end: without steps it is a ValueError.",
@@ -194,18 +190,16 @@ def check_exports(context: Context) -> Iterator[Finding]:
         if call.attribute not in _EXPORTS or not isinstance(call.node.func, ast.Attribute):
             continue
         if context.tpu_estimators and not one_graph:
-            yield context.finding(
+            yield note(
                 call.place,
-                Verdict.NOTE,
                 theme=_EXPORT,
                 name=f".{call.attribute}()",
                 says=ONE_GRAPH,
                 edit="export_to_tpu=False in the constructor for the CPU graph only",
             )
         if call.attribute == "export_savedmodel":
-            yield context.finding(
+            yield works(
                 call.place,
-                Verdict.WORKS,
                 theme=_EXPORT,
                 name=".export_savedmodel()",
                 says=(
@@ -222,9 +216,8 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
     """Checks calls that make or query resolvers."""
     resolvers = [each for each in context.program.calls if each.attribute == "TPUClusterResolver"]
     for call in resolvers:
-        yield context.finding(
+        yield note(
             call.place,
-            Verdict.NOTE,
             theme=_CLUSTERS,
             name="TPUClusterResolver",
             says=(
@@ -236,9 +229,8 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
         )
         for argument in call.node.keywords:
             if argument.arg == "tpu_names":
-                yield context.finding(
+                yield to_edit(
                     context.program.place_of_keyword(argument),
-                    Verdict.EDIT,
                     theme=_CLUSTERS,
                     name="tpu_names",
                     says="The argument became tpu, which takes one name.",
@@ -249,9 +241,8 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
     for call in context.program.calls:
         if call.attribute == "get_master" and isinstance(call.node.func, ast.Attribute):
             place = context.program.place_of_last_part(call.node.func)
-            yield context.finding(
+            yield to_edit(
                 call.place,
-                Verdict.EDIT,
                 theme=_CLUSTERS,
                 name=".get_master()",
                 says="A resolver's get_master() became master().",
@@ -289,13 +280,10 @@ def copied_estimator(program: Program) -> Finding | None:
     estimator = classes.get("TPUEstimator")
     if estimator is None or len(_CLASSES & set(classes)) < _ENOUGH:
         return None
-    place = program.place(estimator)
-    return Finding(
-        line=place.line,
-        column=place.column,
-        theme="tpu",
+    return to_edit(
+        program.place(estimator),
+        theme=_THEME,
         name="class TPUEstimator",
-        verdict=Verdict.EDIT,
         says=(
             "A copy of TensorFlow's TPUEstimator, built on private modules that no longer exist. "
             "Ours may already do what it changed: hooks, eval_on_tpu, host_call and metrics of a "
@@ -330,9 +318,8 @@ def check_legacy_modules(context: Context) -> Iterator[Finding]:
     for function in context.program.functions:
         if function.name == "trainer_fn" and function.outer is None:
             if len(function.parameters) >= 2:
-                yield context.finding(
+                yield works(
                     function.place,
-                    Verdict.WORKS,
                     theme=_TFX_THEME,
                     name="trainer_fn",
                     says=(
@@ -341,9 +328,8 @@ def check_legacy_modules(context: Context) -> Iterator[Finding]:
                     ),
                 )
             else:
-                yield context.finding(
+                yield to_edit(
                     function.place,
-                    Verdict.EDIT,
                     theme=_TFX_THEME,
                     name="trainer_fn",
                     says="trainer_fn is called with two arguments.",
@@ -354,9 +340,8 @@ def check_legacy_modules(context: Context) -> Iterator[Finding]:
             continue
         for argument in call.node.keywords:
             if argument.arg == "trainer_fn":
-                yield context.finding(
+                yield to_edit(
                     context.program.place_of_keyword(argument),
-                    Verdict.EDIT,
                     theme=_TFX_THEME,
                     name="Trainer(trainer_fn=...)",
                     says="TFX 1.16 removed the executor of estimators, so its Trainer takes no trainer_fn.",

@@ -5,9 +5,17 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit
 from tfx_tpu_trainer.compat.doctor._program import Call, Function, Use
-from tfx_tpu_trainer.compat.doctor.checks import Context, is_false, is_none, text_of
+from tfx_tpu_trainer.compat.doctor.checks import (
+    Context,
+    is_false,
+    is_none,
+    note,
+    text_of,
+    to_edit,
+    works,
+)
 
 _THEME: Final = "model_fn"
 
@@ -49,9 +57,9 @@ def check_model_fns(context: Context) -> Iterator[Finding]:
             if call.function is not None and call.function.name in hosted:
                 continue
             if _is_tf1_summary(context, call):
-                yield _summary(context, call)
+                yield _summary(call)
             elif _HOST_ONLY.match(call.name):
-                yield _host_only(context, call)
+                yield _host_only(call)
     yield from _host_calls(context)
 
 
@@ -60,9 +68,8 @@ def _arguments(context: Context) -> Iterator[Finding]:
     for call in context.api_calls("TPUEstimatorSpec"):
         for argument in call.node.keywords:
             if argument.arg in _NOT_OF_TPU:
-                yield context.finding(
+                yield to_edit(
                     context.program.place_of_keyword(argument),
-                    Verdict.EDIT,
                     theme=_THEME,
                     name=f"TPUEstimatorSpec({argument.arg}=...)",
                     says="An EstimatorSpec has this argument, a TPUEstimatorSpec does not: a "
@@ -78,9 +85,8 @@ def _params(context: Context, function: Function) -> Iterator[Finding]:
         return
     parameters, defaults = function.node.args.args, function.node.args.defaults
     end = context.program.place(defaults[-1] if defaults else parameters[-1]).end
-    yield context.finding(
+    yield to_edit(
         function.place,
-        Verdict.EDIT,
         theme=_THEME,
         name=function.name,
         says="The model function of a TPUEstimator must take params, which hold its batch size: a "
@@ -112,9 +118,8 @@ def _plain_metrics(context: Context, function: Function) -> Iterator[Finding]:
         if call.function is None or not call.function.is_within(function):
             continue
         if metrics is not None and not is_none(metrics):
-            yield context.finding(
+            yield to_edit(
                 call.place,
-                Verdict.EDIT,
                 theme=_THEME,
                 name="eval_metric_ops",
                 says=(
@@ -138,10 +143,9 @@ def _is_tf1_summary(context: Context, call: Call) -> bool:
     return in_v1 and _SUMMARY.match(call.name) is not None
 
 
-def _summary(context: Context, call: Call) -> Finding:
-    return context.finding(
+def _summary(call: Call) -> Finding:
+    return to_edit(
         call.place,
-        Verdict.EDIT,
         theme="summaries",
         name=f"tf.summary.{call.attribute}",
         says=(
@@ -155,10 +159,9 @@ def _summary(context: Context, call: Call) -> Finding:
     )
 
 
-def _host_only(context: Context, call: Call) -> Finding:
-    return context.finding(
+def _host_only(call: Call) -> Finding:
+    return note(
         call.place,
-        Verdict.NOTE,
         theme=_THEME,
         name=_shown(call.name),
         says=(
@@ -176,9 +179,8 @@ def _host_calls(context: Context) -> Iterator[Finding]:
         for call in context.calls_in(function) if function else ():
             if _is_tf1_summary(context, call):
                 kind = call.attribute
-                yield context.finding(
+                yield to_edit(
                     call.place,
-                    Verdict.EDIT,
                     theme="summaries",
                     name=f"tf.summary.{kind}",
                     says=(
@@ -262,7 +264,7 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
             continue
         made_by = _makers(context, optimizer)
         if any(_KERAS_OPTIMIZER.match(context.program.name_of(each.func)) for each in made_by):
-            yield _keras_optimizer(context, call)
+            yield _keras_optimizer(call)
             continue
         if any(_is_helper(context, each) for each in made_by):
             # The other module wraps the optimizer itself, since the wrapper does not depend on the model.
@@ -276,9 +278,8 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
             # compute_gradients must belong to the wrapper, too: it divides the loss. An optimizer from elsewhere, as an
             # argument or attribute, may already be a wrapper.
             edits = ()
-        yield context.finding(
+        yield to_edit(
             call.place,
-            Verdict.EDIT,
             theme=_THEME,
             name=f".{call.attribute}()",
             says=(
@@ -291,10 +292,9 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
         )
 
 
-def _keras_optimizer(context: Context, call: Call) -> Finding:
-    return context.finding(
+def _keras_optimizer(call: Call) -> Finding:
+    return to_edit(
         call.place,
-        Verdict.EDIT,
         theme=_THEME,
         name=f".{call.attribute}()",
         says=(
@@ -359,11 +359,10 @@ def check_input_fns(context: Context) -> Iterator[Finding]:
         return
     for function in context.input_fns:
         if "params" not in function.parameters and not function.takes_anything:
-            yield _no_params(context, function)
+            yield _no_params(function)
         elif "params" in function.parameters and not _reads_batch_size(function):
-            yield context.finding(
+            yield to_edit(
                 function.place,
-                Verdict.EDIT,
                 theme=_INPUT_THEME,
                 name=function.name,
                 says=(
@@ -378,9 +377,8 @@ def check_input_fns(context: Context) -> Iterator[Finding]:
     for call in context.program.calls:
         given = context.given_input_fn(call)
         if isinstance(given, ast.Lambda) and not _takes_params(given):
-            yield context.finding(
+            yield to_edit(
                 context.program.place(given),
-                Verdict.EDIT,
                 theme=_INPUT_THEME,
                 name="input_fn",
                 says="A TPUEstimator calls input_fn with params, which this lambda does not take.",
@@ -388,10 +386,9 @@ def check_input_fns(context: Context) -> Iterator[Finding]:
             )
 
 
-def _no_params(context: Context, function: Function) -> Finding:
-    return context.finding(
+def _no_params(function: Function) -> Finding:
+    return to_edit(
         function.place,
-        Verdict.EDIT,
         theme=_INPUT_THEME,
         name=function.name,
         says=(
@@ -441,9 +438,8 @@ def _short_batches(context: Context, function: Function) -> Iterator[Finding]:
             continue
         name = f".{call.attribute}()"
         if anywhere:
-            yield context.finding(
+            yield works(
                 call.place,
-                Verdict.WORKS,
                 theme=_INPUT_THEME,
                 name=name,
                 says=(
@@ -452,9 +448,8 @@ def _short_batches(context: Context, function: Function) -> Iterator[Finding]:
                 ),
             )
         else:
-            yield context.finding(
+            yield to_edit(
                 call.place,
-                Verdict.EDIT,
                 theme=_INPUT_THEME,
                 name=name,
                 says="Training on cores needs batches of a fixed size, known before the first one "

@@ -8,7 +8,7 @@ from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Function
-from tfx_tpu_trainer.compat.doctor.checks import Context
+from tfx_tpu_trainer.compat.doctor.checks import Context, finding, to_edit
 from tfx_tpu_trainer.compat.doctor.rules.estimators import PRIVATE_FUNCTIONS
 
 _THEME: Final = "keras"
@@ -53,20 +53,17 @@ def replaced_functions(context: Context) -> list[ReplacedFunction]:
     instead = _ON_CORES if on_cores else _ON_THE_HOST
     if not whole:
         edit = f"replace it and the estimator that is made of it: {instead}"
-        return [_replaced(context, each, edit) for each in helpers]
-    replaced = [
-        _replaced(context, each, f"replace the whole function: {instead}") for each in whole
-    ]
+        return [_replaced(each, edit) for each in helpers]
+    replaced = [_replaced(each, f"replace the whole function: {instead}") for each in whole]
     left_out = f"leave it out together with {whole[0].name} (line {whole[0].place.line})"
-    replaced += [_replaced(context, each, left_out) for each in helpers if each not in whole]
+    replaced += [_replaced(each, left_out) for each in helpers if each not in whole]
     return replaced
 
 
-def _replaced(context: Context, function: Function, edit: str) -> ReplacedFunction:
+def _replaced(function: Function, edit: str) -> ReplacedFunction:
     assert function.node.end_lineno is not None
-    finding = context.finding(
+    finding = to_edit(
         function.place,
-        Verdict.EDIT,
         theme=_THEME,
         name=f"def {function.name}",
         says=(
@@ -177,7 +174,7 @@ def check_keras2(context: Context) -> Iterator[Finding]:
         verdict = Verdict.EDIT
         way = "tfx_tpu_trainer.estimator chooses Keras 2, but is imported after tensorflow.keras."
         edit = f"import tfx_tpu_trainer.estimator before tensorflow.keras; or {_VARIABLE}=1 python PROGRAM"
-    finding = context.finding(
+    reported = finding(
         uses[0].place,
         verdict,
         theme="keras",
@@ -185,7 +182,7 @@ def check_keras2(context: Context) -> Iterator[Finding]:
         says=f"{which} Keras 2's: an AttributeError under Keras 3, TensorFlow 2.16's default. {way}",
         edit=edit,
     )
-    yield dataclasses.replace(finding, also_lines=tuple(lines))
+    yield dataclasses.replace(reported, also_lines=tuple(lines))
 
 
 def _imports_ours_first(context: Context) -> bool | None:
@@ -209,9 +206,8 @@ def _learning_rates(context: Context) -> Iterator[Finding]:
         for argument in call.node.keywords:
             if argument.arg == "lr":
                 place = context.program.place_of_keyword(argument)
-                yield context.finding(
+                yield to_edit(
                     place,
-                    Verdict.EDIT,
                     theme="keras",
                     name=f"{call.attribute}(lr=...)",
                     says="Keras 3 has no lr: a ValueError. All versions have learning_rate.",

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit
 from tfx_tpu_trainer.compat.doctor._program import Call, Use
-from tfx_tpu_trainer.compat.doctor.checks import Context
+from tfx_tpu_trainer.compat.doctor.checks import Context, to_edit, works
 
 # Aliases of Python's own types, removed by NumPy 1.24.
 BUILTINS: Final = {
@@ -88,13 +88,13 @@ def check_numpy_names(context: Context) -> Iterator[Finding]:
             new = BUILTINS[name]
             if new in context.program.bound_names:
                 new = f"{_module(context, use)}.{INSTEAD[new]}"
-            yield _found(context, use, name, _EARLIER, new)
+            yield _found(use, name, _EARLIER, new)
         elif name in RENAMED:
-            yield _found(context, use, name, _EARLIER, f"{_module(context, use)}.{RENAMED[name]}")
+            yield _found(use, name, _EARLIER, f"{_module(context, use)}.{RENAMED[name]}")
         elif name in RENAMED_BY_2:
-            yield _found(context, use, name, _BY_2, f"{_module(context, use)}.{RENAMED_BY_2[name]}")
+            yield _found(use, name, _BY_2, f"{_module(context, use)}.{RENAMED_BY_2[name]}")
         elif name in GONE_BY_2:
-            yield _found(context, use, name, _BY_2, GONE_BY_2[name], by_hand=True)
+            yield _found(use, name, _BY_2, GONE_BY_2[name], by_hand=True)
         elif name == _ITEM:
             yield _scalar(context, use, calls.get(use.node))
 
@@ -107,15 +107,12 @@ def _module(context: Context, use: Use) -> str:
     return context.program.source[place.start : place.end].decode()
 
 
-def _found(
-    context: Context, use: Use, name: str, says: str, new: str, *, by_hand: bool = False
-) -> Finding:
+def _found(use: Use, name: str, says: str, new: str, *, by_hand: bool = False) -> Finding:
     # An import of the name itself would stay, and fail.
     by_hand = by_hand or not use.writes("numpy")
     place = use.prefix(f"{_NUMPY}{name}") if use.writes(f"{_NUMPY}{name}") else use.place
-    return context.finding(
+    return to_edit(
         place,
-        Verdict.EDIT,
         theme="numpy",
         name=f"np.{name}",
         says=says.format(name),
@@ -133,9 +130,8 @@ def _scalar(context: Context, use: Use, call: Call | None) -> Finding:
         if not isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             written = f"({written})"
         edits = (call.place.replaced_by(f"{written}.item()"),)
-    return context.finding(
+    return to_edit(
         use.place,
-        Verdict.EDIT,
         theme="numpy",
         name=f"np.{_ITEM}",
         says=_EARLIER.format(_ITEM),
@@ -173,9 +169,8 @@ def check_abstract_collections(context: Context) -> Iterator[Finding]:
             edit, place = f"collections.abc.{name}", use.prefix(module)
             written = context.program.source[place.start : place.end].decode()
             edits = (place.replaced_by(f"{written}.abc"),)
-        yield context.finding(
+        yield to_edit(
             use.place,
-            Verdict.EDIT,
             theme=_THEME,
             name=use.name,
             says=f"Since Python 3.10, {name} is in collections.abc only.",
@@ -201,9 +196,8 @@ def check_python2(context: Context) -> Iterator[Finding]:
             place = context.program.place_of_last_part(function)
         else:
             continue
-        yield context.finding(
+        yield to_edit(
             place,
-            Verdict.EDIT,
             theme=_THEME,
             name=call.attribute,
             says=f"Python 3 has no {call.attribute}.",
@@ -228,9 +222,8 @@ def check_sessions(context: Context) -> Iterator[Finding]:
         if _SESSIONS.match(call.name) and not in_graph_mode:
             yield _session(context, call)
         elif _EAGER.match(call.name):
-            yield context.finding(
+            yield works(
                 call.place,
-                Verdict.WORKS,
                 theme=_SESSIONS_THEME,
                 name="tf.enable_eager_execution",
                 says="Eager execution is on in TensorFlow 2; estimators still build graphs.",
@@ -239,9 +232,8 @@ def check_sessions(context: Context) -> Iterator[Finding]:
 
 def _session(context: Context, call: Call) -> Finding:
     switch, added = context.spelling.spell("tensorflow.compat.v1.disable_v2_behavior")
-    return context.finding(
+    return to_edit(
         call.place,
-        Verdict.EDIT,
         theme=_SESSIONS_THEME,
         name=f"tf.{call.attribute}",
         says=(
@@ -285,9 +277,8 @@ def check_dimensions(context: Context) -> Iterator[Finding]:
         function, added = context.spelling.spell(_SIZE)
         place = context.program.place(node)
         new = f"{function}({context.program.written(size)})"
-        yield context.finding(
+        yield to_edit(
             place,
-            Verdict.EDIT,
             theme="shapes",
             name=".shape[i].value",
             says=(

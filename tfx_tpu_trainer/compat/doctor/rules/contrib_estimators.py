@@ -11,11 +11,11 @@ _FITTED: Final = (
     "It had a fit(), other feature columns, and as its loss the mean over the rows; tf.compat.v1.estimator's is the "
     'sum by default, and tf.losses.Reduction.SUM_OVER_BATCH_SIZE for "loss_reduction" there is the mean.'
 )
-_DNN: Final = "(hidden_units, feature_columns=[tf.feature_column.numeric_column(...)])"
-_LINEAR: Final = "(feature_columns=[tf.feature_column.numeric_column(...)])"
-_COMBINED: Final = (
-    "(linear_feature_columns=[...], dnn_feature_columns=[...], dnn_hidden_units=[...])"
-)
+_CANNED: Final = {
+    "DNN": "(hidden_units, feature_columns=[tf.feature_column.numeric_column(...)])",
+    "Linear": "(feature_columns=[tf.feature_column.numeric_column(...)])",
+    "DNNLinearCombined": "(linear_feature_columns=[...], dnn_feature_columns=[...], dnn_hidden_units=[...])",
+}
 _EXAMPLES: Final = (
     "A queue-based reader.",
     "tf.data.TFRecordDataset(files).shuffle(1000).repeat().batch(batch_size)",
@@ -89,18 +89,11 @@ RULES: Final[dict[str, Advice]] = joined(
                     "num_cores and gpu_memory_fraction in the session_config"
                 ),
             ),
-            "DNNClassifier": (_FITTED, f"tf.estimator.DNNClassifier{_DNN}"),
-            "DNNRegressor": (_FITTED, f"tf.estimator.DNNRegressor{_DNN}"),
-            "LinearClassifier": (_FITTED, f"tf.estimator.LinearClassifier{_LINEAR}"),
-            "LinearRegressor": (_FITTED, f"tf.estimator.LinearRegressor{_LINEAR}"),
-            "DNNLinearCombinedClassifier": (
-                _FITTED,
-                f"tf.estimator.DNNLinearCombinedClassifier{_COMBINED}",
-            ),
-            "DNNLinearCombinedRegressor": (
-                _FITTED,
-                f"tf.estimator.DNNLinearCombinedRegressor{_COMBINED}",
-            ),
+            **{
+                f"{model}{kind}": (_FITTED, f"tf.estimator.{model}{kind}{arguments}")
+                for model, arguments in _CANNED.items()
+                for kind in ("Classifier", "Regressor")
+            },
             "ModelFnOps": (
                 "The result of a model_fn.",
                 "tf.estimator.EstimatorSpec(mode, predictions=..., loss=..., train_op=...)",
@@ -192,10 +185,6 @@ ESTIMATOR_RULES: Final[dict[str, Advice]] = joined(
                 "It summed the gradients of replicate_model_fn's copies.",
                 "the plain optimizer, under tf.estimator.RunConfig(train_distribute=tf.distribute.MirroredStrategy())",
             ),
-            "binary_classification_head": (
-                _HEAD,
-                "tf.estimator.BinaryClassHead(weight_column=..., thresholds=...)",
-            ),
             "boosted_trees_classifier_train_in_memory": _TREES,
             "boosted_trees_regressor_train_in_memory": _TREES,
             "clip_gradients_by_norm": (
@@ -213,27 +202,6 @@ ESTIMATOR_RULES: Final[dict[str, Advice]] = joined(
                 "It was a method of the estimator.",
                 "estimator.export_saved_model(export_dir_base, input_receiver_fn, experimental_mode=mode)",
             ),
-            "logistic_regression_head": (
-                _HEAD,
-                "tf.estimator.LogisticRegressionHead(weight_column=...)",
-            ),
-            "multi_class_head": (
-                _HEAD,
-                "tf.estimator.MultiClassHead(n_classes, weight_column=...)",
-            ),
-            "multi_head": (_HEAD, "tf.estimator.MultiHead([...], head_weights=...)"),
-            "multi_label_head": (
-                _HEAD,
-                "tf.estimator.MultiLabelHead(n_classes, weight_column=...)",
-            ),
-            "poisson_regression_head": (
-                _HEAD,
-                "tf.estimator.PoissonRegressionHead(label_dimension=..., weight_column=...)",
-            ),
-            "regression_head": (
-                _HEAD,
-                "tf.estimator.RegressionHead(label_dimension=..., weight_column=...)",
-            ),
             "replicate_model_fn": (
                 "It made one copy of a model for each GPU.",
                 (
@@ -244,6 +212,19 @@ ESTIMATOR_RULES: Final[dict[str, Advice]] = joined(
             "RNNClassifier": _RECURRENT,
             "RNNEstimator": _RECURRENT,
         },
+    ),
+    by_hand(
+        _ESTIMATOR,
+        {
+            "binary_classification_head": "tf.estimator.BinaryClassHead(weight_column=..., thresholds=...)",
+            "logistic_regression_head": "tf.estimator.LogisticRegressionHead(weight_column=...)",
+            "multi_class_head": "tf.estimator.MultiClassHead(n_classes, weight_column=...)",
+            "multi_head": "tf.estimator.MultiHead([...], head_weights=...)",
+            "multi_label_head": "tf.estimator.MultiLabelHead(n_classes, weight_column=...)",
+            "poisson_regression_head": "tf.estimator.PoissonRegressionHead(label_dimension=..., weight_column=...)",
+            "regression_head": "tf.estimator.RegressionHead(label_dimension=..., weight_column=...)",
+        },
+        says=_HEAD,
     ),
 )
 
@@ -356,45 +337,23 @@ MODULES: Final = {
 
 _PRIVATE: Final = "tensorflow.contrib.tpu.python"
 OURS: Final = "tfx_tpu_trainer.estimator.tpu"
-OUR_NAMES: Final = frozenset(
-    {
-        "BatchConfig",
-        "CrossShardOptimizer",
-        "EmbeddingConfigSpec",
-        "ExportSavedModelApiVersion",
-        "InputPipelineConfig",
-        "RunConfig",
-        "TPUClusterResolver",
-        "TPUConfig",
-        "TPUEstimator",
-        "TPUEstimatorSpec",
-        "call_computation",
-        "experimental",
-        "export_estimator_savedmodel",
-        "from_estimator",
-        "inference_on_tpu",
-        "model_fn_inference_on_tpu",
-    }
+_OUR_NAMES: Final = (
+    "BatchConfig CrossShardOptimizer EmbeddingConfigSpec ExportSavedModelApiVersion InputPipelineConfig RunConfig "
+    "TPUClusterResolver TPUConfig TPUEstimator TPUEstimatorSpec call_computation experimental "
+    "export_estimator_savedmodel from_estimator inference_on_tpu model_fn_inference_on_tpu"
 )
+OUR_NAMES: Final = frozenset(_OUR_NAMES.split())
 """The public names of our own module, which imports of the old module are changed to, name by name."""
 
 # Modules that TensorFlow now has outside tf.contrib.
+_SAME_MODULES: Final = (
+    "bfloat16 device_assignment feature_column functional tensor_tracer topology tpu_feed tpu_function tpu_sharding "
+    "tpu_system_metadata training_loop"
+)
 _MOVED: Final = {
     **{
         f"{_PRIVATE}.tpu.{module}": f"tensorflow.python.tpu.{module}"
-        for module in (
-            "bfloat16",
-            "device_assignment",
-            "feature_column",
-            "functional",
-            "tensor_tracer",
-            "topology",
-            "tpu_feed",
-            "tpu_function",
-            "tpu_sharding",
-            "tpu_system_metadata",
-            "training_loop",
-        )
+        for module in _SAME_MODULES.split()
     },
     f"{_PRIVATE}.ops.tpu_ops": "tensorflow.python.tpu.ops.tpu_ops",
     f"{_PRIVATE}.tpu.tpu": "tensorflow.compat.v1.tpu",
@@ -422,15 +381,11 @@ PRIVATE_TPU_RULES: Final[dict[str, Advice]] = joined(
         )
         for old, new in _MOVED.items()
     },
-    {
-        f"{_PRIVATE}.tpu.{module}": Advice(
-            _THEME,
-            Verdict.EDIT,
-            "A private module of tf.contrib.tpu; it has no replacement.",
-            edit,
-        )
-        for module, edit in _GONE.items()
-    },
+    by_hand(
+        f"{_PRIVATE}.tpu",
+        _GONE,
+        says="A private module of tf.contrib.tpu; it has no replacement.",
+    ),
 )
 
 _EMBEDDINGS_THEME: Final = "embeddings"

@@ -36,32 +36,24 @@ LAYER_RULES: Final[dict[str, Advice]] = joined(
                 "look for the layer in tf.compat.v1.layers, or use the tf_slim package: `import "
                 "tf_slim`"
             ),
-            "real_valued_column": (
-                _COLUMN,
-                "tf.feature_column.numeric_column(key, shape=dimension)",
-            ),
-            "sparse_column_with_hash_bucket": (
-                _COLUMN,
-                "tf.feature_column.categorical_column_with_hash_bucket(key, hash_bucket_size)",
-            ),
-            "sparse_column_with_keys": (
-                _COLUMN,
-                "tf.feature_column.categorical_column_with_vocabulary_list(key, keys)",
-            ),
-            "sparse_column_with_integerized_feature": (
-                _COLUMN,
-                "tf.feature_column.categorical_column_with_identity(key, bucket_size)",
-            ),
-            "one_hot_column": (_COLUMN, "tf.feature_column.indicator_column(column)"),
-            "bucketized_column": (
-                _COLUMN,
-                "tf.feature_column.bucketized_column(numeric, boundaries)",
-            ),
-            "create_feature_spec_for_parsing": (
-                _COLUMN,
-                "tf.feature_column.make_parse_example_spec(columns)",
-            ),
         },
+    ),
+    by_hand(
+        _LAYERS,
+        {
+            "real_valued_column": "tf.feature_column.numeric_column(key, shape=dimension)",
+            "sparse_column_with_hash_bucket": (
+                "tf.feature_column.categorical_column_with_hash_bucket(key, hash_bucket_size)"
+            ),
+            "sparse_column_with_keys": "tf.feature_column.categorical_column_with_vocabulary_list(key, keys)",
+            "sparse_column_with_integerized_feature": (
+                "tf.feature_column.categorical_column_with_identity(key, bucket_size)"
+            ),
+            "one_hot_column": "tf.feature_column.indicator_column(column)",
+            "bucketized_column": "tf.feature_column.bucketized_column(numeric, boundaries)",
+            "create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec(columns)",
+        },
+        says=_COLUMN,
     ),
     moved(
         _FRAMEWORK,
@@ -144,18 +136,14 @@ KERAS_RULES: Final[dict[str, Advice]] = joined(
         "get_session set_session",
         says=_WAS_KERAS,
     ),
-    {
-        name: advice
+    *(
+        moved(_KERAS, f"tensorflow.keras.{module}", names, says=_WAS_KERAS)
         for module, names in _CLASSES.items()
-        for name, advice in moved(
-            _KERAS, f"tensorflow.keras.{module}", names, says=_WAS_KERAS
-        ).items()
-    },
+    ),
 )
 
 
 _TRAINING: Final = f"{_CONTRIB}.training"
-_GONE: Final = "TensorFlow 2 has no tf.contrib."
 
 RULES: Final[dict[str, Advice]] = joined(
     moved(
@@ -321,21 +309,13 @@ DATA_RULES: Final[dict[str, Advice]] = joined(
         for module in (_NOW, _IN_V1)
     },
     # An import of the old module becomes one of the new, which lacks these.
-    {
-        name: told
-        for module in (_DATA, _NOW, _IN_V1)
-        for name, told in by_hand(module, _GONE_DATA, says="Gone.").items()
-    },
+    *(by_hand(module, _GONE_DATA, says="Gone.") for module in (_DATA, _NOW, _IN_V1)),
     by_hand(
         _DATA,
-        {
-            "": "look for the name in tf.data.experimental",
-            "StatsAggregator": (
-                "Gone.",
-                "leave it out; TensorFlow's profiler shows the input pipeline",
-            ),
-        },
+        {"StatsAggregator": "leave it out; TensorFlow's profiler shows the input pipeline"},
+        says="Gone.",
     ),
+    by_hand(_DATA, {"": "look for the name in tf.data.experimental"}),
 )
 
 MODULES: Final = {_DATA: _NOW, _RNN: f"{_V1}.nn.rnn_cell"}
@@ -355,32 +335,22 @@ def _call(becomes: str, edit: str) -> Advice:
 
 
 SUMMARY_RULES: Final[dict[str, Advice]] = joined(
-    {
-        # create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name) as before.
-        f"{_SUMMARY}.create_file_writer": Advice(
-            _SUMMARIES_THEME,
-            Verdict.EDIT,
-            _SAYS,
-            becomes="tensorflow.compat.v2.summary.create_file_writer",
-        ),
-    },
+    # create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name) as before.
     moved(
         _SUMMARY,
         "tensorflow.compat.v2.summary",
-        "create_summary_file_writer:create_file_writer flush should_record_summaries",
+        "create_file_writer create_summary_file_writer:create_file_writer flush should_record_summaries",
+        says=_SAYS,
+        theme=_SUMMARIES_THEME,
+    ),
+    moved(
+        _SUMMARY,
+        "tensorflow.compat.v1.summary",
+        "initialize all_summary_ops:all_v2_summary_ops",
         says=_SAYS,
         theme=_SUMMARIES_THEME,
     ),
     {
-        f"{_SUMMARY}.initialize": Advice(
-            _SUMMARIES_THEME, Verdict.EDIT, _SAYS, becomes="tensorflow.compat.v1.summary.initialize"
-        ),
-        f"{_SUMMARY}.all_summary_ops": Advice(
-            _SUMMARIES_THEME,
-            Verdict.EDIT,
-            _SAYS,
-            becomes="tensorflow.compat.v1.summary.all_v2_summary_ops",
-        ),
         f"{_SUMMARY}.always_record_summaries": _call(
             "tensorflow.compat.v2.summary.record_if", "tf.compat.v2.summary.record_if(True)"
         ),
@@ -398,13 +368,11 @@ SUMMARY_RULES: Final[dict[str, Advice]] = joined(
     by_hand(
         _SUMMARY,
         {
-            "": (_SAYS, "look for the name in tf.compat.v2.summary"),
-            "generic": (_SAYS, "tf.compat.v2.summary.write(name, tensor, step=step)"),
-            "create_tf_process_summary_writer": (
-                _SAYS,
-                "tf.compat.v2.summary.create_file_writer(folder)",
-            ),
+            "": "look for the name in tf.compat.v2.summary",
+            "generic": "tf.compat.v2.summary.write(name, tensor, step=step)",
+            "create_tf_process_summary_writer": "tf.compat.v2.summary.create_file_writer(folder)",
         },
+        says=_SAYS,
         theme=_SUMMARIES_THEME,
     ),
 )

@@ -91,17 +91,12 @@ NAMES: Final = {
     ),
 }
 # Calls that TensorFlow 2's functions replace if the arguments allow; the parts' own rules decide.
-_SUMMARIES: Final = (
-    "all_summary_ops",
-    "always_record_summaries",
-    "create_file_writer",
-    "flush",
-    "histogram",
-    "initialize",
-    "scalar",
-)
-
-_REWRITTEN: Final = {"data": ("batch_and_drop_remainder",), "summary": _SUMMARIES}
+_REWRITTEN: Final = {
+    "data": "batch_and_drop_remainder",
+    "summary": (
+        "all_summary_ops always_record_summaries create_file_writer flush histogram initialize scalar"
+    ),
+}
 
 # Names that no measured program uses, which this package no longer has, with their replacements.
 _LAYERS: Final = {
@@ -218,15 +213,17 @@ REMOVED: Final[dict[str, dict[str, str]]] = {
 }
 """Part -> a former name, and its replacement."""
 
+
+def _not_rewritten(part: str) -> str:
+    rewritten = _REWRITTEN.get(part, "").split()
+    return " ".join(name for name in NAMES[part].split() if name not in rewritten)
+
+
 RULES: Final[dict[str, Advice]] = joined(
-    {
-        name: advice
-        for part, names in NAMES.items()
-        for name, advice in moved(
-            f"{_CONTRIB}.{part}", f"{PACKAGE}.{part}", names, says=OURS
-        ).items()
-        if name.rpartition(".")[2] not in _REWRITTEN.get(part, ())
-    },
+    *(
+        moved(f"{_CONTRIB}.{part}", f"{PACKAGE}.{part}", _not_rewritten(part), says=OURS)
+        for part in NAMES
+    ),
     *(by_hand(f"{_CONTRIB}.{part}", edits) for part, edits in REMOVED.items()),
     *(
         moved(f"{_CONTRIB}.{part}", "tensorflow.compat.v1.losses", _SAME_LOSSES)

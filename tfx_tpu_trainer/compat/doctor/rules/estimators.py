@@ -6,7 +6,7 @@
 from typing import Final
 
 from tfx_tpu_trainer.compat._original_names import MODULES, NAMES, SUBMODULES, TPU_NAMES
-from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined, moved
 
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
@@ -217,24 +217,24 @@ KERAS_RULES: Final[dict[str, Advice]] = joined(
         "tensorflow.keras.optimizers.TFOptimizer": _OPTIMIZER,
         "tensorflow.compat.v1.keras.optimizers.TFOptimizer": _OPTIMIZER,
     },
-    {
-        f"tensorflow.keras.backend.{name}": Advice(
-            _KERAS_THEME,
-            Verdict.EDIT,
-            "TensorFlow 2's Keras has no sessions; tf.compat.v1.keras has them if Keras is Keras 2.",
-            becomes=f"tensorflow.compat.v1.keras.backend.{name}",
-        )
-        for name in ("get_session", "set_session")
-    },
-    {
-        f"tensorflow.keras.layers.{name}": Advice(
-            _KERAS_THEME,
-            Verdict.EDIT,
-            "TensorFlow 2's layers use cuDNN by themselves.",
-            f"tf.keras.layers.{name[5:]}; tf.compat.v1.keras.layers.{name} of Keras 2 has the old variables",
-        )
-        for name in ("CuDNNGRU", "CuDNNLSTM")
-    },
+    moved(
+        "tensorflow.keras.backend",
+        "tensorflow.compat.v1.keras.backend",
+        "get_session set_session",
+        says="TensorFlow 2's Keras has no sessions; tf.compat.v1.keras has them if Keras is Keras 2.",
+        theme=_KERAS_THEME,
+    ),
+    by_hand(
+        "tensorflow.keras.layers",
+        {
+            f"CuDNN{kind}": (
+                f"tf.keras.layers.{kind}; tf.compat.v1.keras.layers.CuDNN{kind} of Keras 2 has the old variables"
+            )
+            for kind in ("GRU", "LSTM")
+        },
+        says="TensorFlow 2's layers use cuDNN by themselves.",
+        theme=_KERAS_THEME,
+    ),
     {
         f"tensorflow.compat.v1.keras.layers.{name}": Advice(
             _KERAS_THEME, Verdict.WORKS, "A layer of Keras 2, with its old variables."
@@ -282,19 +282,16 @@ TFX_RULES: Final[dict[str, Advice]] = joined(
     {
         f"{_TFMA}.export.EvalInputReceiver": _EXPORT,
         f"{_TFMA}.export.export_eval_savedmodel": _EXPORT,
-        f"{_TFMA}.eval_saved_model.export.EvalInputReceiver": Advice(
-            _TFX_THEME,
-            Verdict.EDIT,
-            "A private path of TFMA that no longer exists.",
-            "tfma.export.EvalInputReceiver, which tfx_tpu_trainer.compat restores",
-        ),
-        f"{_TFMA}.eval_saved_model.export.export_eval_savedmodel": Advice(
-            _TFX_THEME,
-            Verdict.EDIT,
-            "A private path of TFMA that no longer exists.",
-            "tfma.export.export_eval_savedmodel, which tfx_tpu_trainer.compat restores",
-        ),
     },
+    by_hand(
+        f"{_TFMA}.eval_saved_model.export",
+        {
+            name: f"tfma.export.{name}, which tfx_tpu_trainer.compat restores"
+            for name in ("EvalInputReceiver", "export_eval_savedmodel")
+        },
+        says="A private path of TFMA that no longer exists.",
+        theme=_TFX_THEME,
+    ),
     by_hand(
         _TFMA,
         {

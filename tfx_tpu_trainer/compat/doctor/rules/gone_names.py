@@ -6,7 +6,7 @@ them. A test compares the tables with the installed TensorFlow. Queue-based inpu
 
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined, moved
 
 _LEAVE_OUT: Final = "leave it out; TensorFlow's profiler shows the input pipeline"
 _SCIKIT: Final = "the package scikeras"
@@ -80,68 +80,41 @@ MOVED_MODULES: Final = {
         }.items()
     },
     **{
-        f"keras.layers.{module}": "keras.layers"
-        for module in (
-            "advanced_activations",
-            "convolutional",
-            "core",
-            "embeddings",
-            "merge",
-            "noise",
-            "normalization",
-            "pooling",
-            "recurrent",
-            "wrappers",
-        )
-    },
-    **{
-        f"keras.utils.{module}": "keras.utils"
-        for module in ("data_utils", "generic_utils", "np_utils", "vis_utils")
+        f"keras.{package}.{module}": f"keras.{package}"
+        for package, modules in {
+            "layers": (
+                "advanced_activations convolutional core embeddings merge noise normalization pooling recurrent "
+                "wrappers"
+            ),
+            "utils": "data_utils generic_utils np_utils vis_utils",
+        }.items()
+        for module in modules.split()
     },
     "keras.backend.tensorflow_backend": "keras.backend",
     "keras.callbacks.callbacks": "keras.callbacks",
     "keras.objectives": "keras.losses",
 }
 
-# Names of modules that still exist.
-MOVED_NAMES: Final = {
-    f"{_PYTHON}.{old}": new
-    for old, new in {
-        "feature_column.feature_column_lib.DenseFeatures": f"{_V1}.keras.layers.DenseFeatures",
-        "feature_column.feature_column_lib.SequenceFeatures": (
-            f"{_V1}.keras.experimental.SequenceFeatures"
-        ),
-        "feature_column.feature_column_v2.DenseFeatures": f"{_V1}.keras.layers.DenseFeatures",
-        "framework.graph_util.convert_variables_to_constants": (
-            f"{_V1}.graph_util.convert_variables_to_constants"
-        ),
-        "framework.ops.IndexedSlices": "tensorflow.IndexedSlices",
-        "framework.ops.Session": f"{_V1}.Session",
-        "framework.ops.Tensor": "tensorflow.Tensor",
-        "framework.ops.convert_to_tensor_or_indexed_slices": (
-            f"{_V1}.convert_to_tensor_or_indexed_slices"
-        ),
-        "framework.ops.register_tensor_conversion_function": (
-            "tensorflow.register_tensor_conversion_function"
-        ),
-        "ops.array_ops.stack": "tensorflow.stack",
-        "ops.array_ops.unstack": "tensorflow.unstack",
-        "ops.control_flow_ops.Assert": "tensorflow.debugging.Assert",
-        "ops.control_flow_ops.case": f"{_V1}.case",
-        "ops.control_flow_ops.cond": f"{_V1}.cond",
-        "ops.control_flow_ops.switch_case": "tensorflow.switch_case",
-        "ops.control_flow_ops.while_loop": f"{_V1}.while_loop",
-        "ops.summary_ops_v2.all_summary_ops": f"{_V1}.summary.all_v2_summary_ops",
-        "ops.variable_scope.disable_resource_variables": f"{_V1}.disable_resource_variables",
-        "ops.variable_scope.enable_resource_variables": f"{_V1}.enable_resource_variables",
-        "ops.variable_scope.resource_variables_enabled": f"{_V1}.resource_variables_enabled",
-        "ops.variable_scope.variable": f"{_V1}.Variable",
-        "ops.variables.VariableV1": f"{_V1}.Variable",
-        "pywrap_tensorflow.NewCheckpointReader": f"{_V1}.train.NewCheckpointReader",
-        "tpu.tpu.outside_compilation": f"{_V1}.tpu.outside_compilation",
-        "training.basic_session_run_hooks.SessionRunHook": f"{_V1}.train.SessionRunHook",
-        "util.nest.is_sequence": "tensorflow.nest.is_nested",
-    }.items()
+# Names of modules that still exist: the names by their module and its replacement, `old:new` if they differ.
+_MOVED_NAMES: Final = {
+    ("feature_column.feature_column_lib", f"{_V1}.keras.layers"): "DenseFeatures",
+    ("feature_column.feature_column_lib", f"{_V1}.keras.experimental"): "SequenceFeatures",
+    ("feature_column.feature_column_v2", f"{_V1}.keras.layers"): "DenseFeatures",
+    ("framework.graph_util", f"{_V1}.graph_util"): "convert_variables_to_constants",
+    ("framework.ops", "tensorflow"): "IndexedSlices Tensor register_tensor_conversion_function",
+    ("framework.ops", _V1): "Session convert_to_tensor_or_indexed_slices",
+    ("ops.array_ops", "tensorflow"): "stack unstack",
+    ("ops.control_flow_ops", "tensorflow"): "Assert:debugging.Assert switch_case",
+    ("ops.control_flow_ops", _V1): "case cond while_loop",
+    ("ops.summary_ops_v2", f"{_V1}.summary"): "all_summary_ops:all_v2_summary_ops",
+    ("ops.variable_scope", _V1): (
+        "disable_resource_variables enable_resource_variables resource_variables_enabled variable:Variable"
+    ),
+    ("ops.variables", _V1): "VariableV1:Variable",
+    ("pywrap_tensorflow", f"{_V1}.train"): "NewCheckpointReader",
+    ("tpu.tpu", f"{_V1}.tpu"): "outside_compilation",
+    ("training.basic_session_run_hooks", f"{_V1}.train"): "SessionRunHook",
+    ("util.nest", "tensorflow.nest"): "is_sequence:is_nested",
 }
 
 # Names without a replacement.
@@ -201,6 +174,12 @@ def _whose(name: str) -> str:
     return "TensorFlow" if name.startswith("tensorflow.") else "Keras"
 
 
+MOVED_NAMES: Final[dict[str, Advice]] = joined(
+    *(
+        moved(f"{_PYTHON}.{old}", new, names, says=_SAYS.format("name", "TensorFlow"), theme=_THEME)
+        for (old, new), names in _MOVED_NAMES.items()
+    )
+)
 PRIVATE_RULES: Final[dict[str, Advice]] = joined(
     {
         old: Advice(
@@ -212,10 +191,7 @@ PRIVATE_RULES: Final[dict[str, Advice]] = joined(
         )
         for old, new in MOVED_MODULES.items()
     },
-    {
-        old: Advice(_THEME, Verdict.EDIT, _SAYS.format("name", "TensorFlow"), becomes=new)
-        for old, new in MOVED_NAMES.items()
-    },
+    MOVED_NAMES,
     {
         old: Advice(_THEME, Verdict.EDIT, _SAYS.format("name", _whose(old)), edit)
         for old, edit in PRIVATE_GONE.items()
