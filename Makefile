@@ -58,7 +58,7 @@ bench-latest: setup ## The same on TFX 1.21
 	@scripts/setup_environment latest
 	@$(LATEST_PYTHON) -m benchmarks.run $(ARGS)
 
-growth: setup ## Measure how cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts
+growth: setup ## Measure how cost grows with rows, variables, layers, cores, slices, checkpoints, inputs and hosts
 	@$(PYTHON) -m benchmarks.growth $(ARGS)
 
 waiting: setup ## Time what a person waits for at a prompt, each command beside the plain import of what it needs

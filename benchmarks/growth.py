@@ -301,7 +301,7 @@ def main(
     timeout: float,
     output: Path | None,
 ) -> None:
-    """Measures how the cost grows with rows, variables, layers, cores, slices, predictions, checkpoints, inputs and hosts."""
+    """Measures how the cost of calls grows with each size."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)

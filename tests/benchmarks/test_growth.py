@@ -128,7 +128,7 @@ def test_a_point_that_fails_says_why():
 @bad_input.row(
     "runners",
     '`make growth ARGS="--axes rows,gpus"`',
-    "'gpus' is not one of rows, variables, layers, cores, slices, predictions, checkpoint, hosts",
+    "'gpus' is not one of rows, variables, layers, cores, slices, predictions, checkpoint, input, hosts",
 )
 def test_an_axis_that_is_none_is_refused(refused):
     refused.output(CliRunner().invoke(growth.main, ["--axes", "rows,gpus"]))
