@@ -6,7 +6,6 @@ Python ignores the signal that goes with it.
 
 import contextlib
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tests.bad_input import case, row
 from tests.components.clusters.compiled import tiny
 from tests.conftest import REPOSITORY
+from tests.disks import full_disk
 from tests.estimator import linear_model
 from tests.preflight.reports import report
 from tests.serving.exports import save_metagraphs
@@ -55,17 +55,6 @@ PROGRAM = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
 RECEIVER_FN = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3])})
 
 Write = Callable[[Path], object]
-
-
-@contextlib.contextmanager
-def full_disk(*, room: int = 0) -> Iterator[None]:
-    """A disk that takes no file of more than some bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextlib.contextmanager

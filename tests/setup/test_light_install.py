@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 # What the tests themselves need.
-_OF_TESTS = ("pandas", "pytest", "pytest-timeout", "pytest-xdist", "tensorflow-hub")
+_OF_TESTS = ("pandas", "pytest", "pytest-timeout", "pytest-xdist", "scipy", "tensorflow-hub")
 _FOLDERS = ("estimator", "compat", "components/user_module/test_module.py")
 # They read TFX's data, compare with TFMA, or count with development's tools.
 _NEED_MORE = (

@@ -36,11 +36,6 @@ from tfx.dsl.placeholder.placeholder import Placeholder
 # Vertex Trainer, whose executor can start only the stock trainer.
 from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
 
-# Schema titles of artifacts in a compiled pipeline -> the class of the artifact in a container. TFX reads any other
-# title as the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
-# RunPage's own name, which has this form; backends then show a link instead of the page.
-from tfx.orchestration.kubeflow.v2.compiler_utils import TITLE_TO_CLASS_PATH
-
 # A driver's execution, and its result: see BaseDriver.
 from tfx.orchestration.portable.base_driver import BaseDriver as PortableDriver
 from tfx.orchestration.portable.data_types import ExecutionInfo
@@ -61,7 +56,6 @@ RUN_EXECUTOR = "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor
 
 __all__ = [
     "RUN_EXECUTOR",
-    "TITLE_TO_CLASS_PATH",
     "BaseDriver",
     "BaseExecutor",
     "BeamExecutorSpec",
@@ -81,5 +75,18 @@ __all__ = [
     "proto_utils",
     "standard_component_specs",
     "start_cloud_training",
+    "title_to_class_path",
     "udf_utils",
 ]
+
+
+def title_to_class_path() -> dict[str, str]:
+    """Returns TFX's own table: an artifact's schema title in a compiled pipeline -> the artifact's class in a container.
+
+    TFX reads any other title as the import path of a class, which `system.HTML` is not. If this goes away, let the
+    compiled pipeline have RunPage's own name, which has this form; backends then show a link instead of the page.
+    """
+    # Imported here, since the module needs kfp, which only the extra `kubeflow` installs.
+    from tfx.orchestration.kubeflow.v2 import compiler_utils
+
+    return compiler_utils.TITLE_TO_CLASS_PATH

@@ -22,10 +22,10 @@ from tests.components.inputs.counted_rows import (
     values,
     write_rows,
 )
+from tests.disks import full_disk
 from tests.estimator import counting_model
 from tests.estimator.counting_model import KillAt, Killed
 from tests.sweeps import mostly_swept
-from tests.test_disks import full_disk
 from tfx_tpu_trainer.components.inputs import RowCache, train_on_current_rows
 from tfx_tpu_trainer.components.inputs._parsed_rows import estimated_rows, parsed_in_blocks
 from tfx_tpu_trainer.components.trainer.rows import values_by_row

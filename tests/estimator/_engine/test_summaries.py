@@ -10,11 +10,11 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.disks import full_disk
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import open_files, read_values
 from tests.estimator.each_place import estimator, on_host_and_cores
 from tests.estimator.tpu.on_cores import BATCH, train_input_fn
-from tests.test_disks import full_disk
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.nan_checks import NanLossError

@@ -198,7 +198,8 @@ class Deadline:
             question: Returns the result, or raises.
             late: The error message if it takes too long.
 
-            Returns: The result.
+        Returns:
+            The result.
 
         Raises:
             JobError: If the time is over.

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR, TITLE_TO_CLASS_PATH
+from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR, title_to_class_path
 from tfx_tpu_trainer.components.clusters._html_page import HTML_TITLE, HtmlFile
 
 _INVOCATION = "--json_serialized_invocation_args"
@@ -29,7 +29,7 @@ _DECLARED = "--json_serialized_inputs_spec_args"
 
 def know_html() -> None:
     """Registers the class for artifacts of the type `system.HTML`."""
-    TITLE_TO_CLASS_PATH[HTML_TITLE] = f"{HtmlFile.__module__}.{HtmlFile.__qualname__}"
+    title_to_class_path()[HTML_TITLE] = f"{HtmlFile.__module__}.{HtmlFile.__qualname__}"
 
 
 def with_declared_types(arguments: Sequence[str]) -> list[str]:
@@ -59,7 +59,7 @@ def with_declared_types(arguments: Sequence[str]) -> list[str]:
 def _is_known(artifact_type: dict[str, Any]) -> bool:
     return bool(
         artifact_type.get("instanceSchema")
-        or artifact_type.get("schemaTitle") in TITLE_TO_CLASS_PATH
+        or artifact_type.get("schemaTitle") in title_to_class_path()
     )
 
 

@@ -62,7 +62,8 @@ def gather_folder(folder: str) -> RunData:
     Args:
         folder: The folder.
 
-        Returns: The data of the training.
+    Returns:
+        The data of the training.
 
     Raises:
         ValueError: If the folder is neither.
@@ -136,7 +137,8 @@ def gather(
             `run.json`.
         baseline_statistics: The same folder of the model that it is compared with. Defaults to `None`: unknown.
 
-    Returns: What was found.
+    Returns:
+    What was found.
     """
     unread: list[str] = []
 

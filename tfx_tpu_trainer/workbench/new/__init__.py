@@ -42,7 +42,8 @@ def create_project(
         types: `COLUMN=KIND` settings, which win over the schema. Defaults to none.
         say: Called with a line before slow parts. Defaults to doing nothing.
 
-        Returns: A description of each column's use.
+    Returns:
+        A description of each column's use.
 
     Raises:
         ScaffoldError: If no project can be made from the data.

@@ -1,7 +1,6 @@
 """Session calls that do not come back, in real sessions."""
 
 import os
-import pathlib
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.conftest import REPOSITORY
 from tests.estimator import counting_model, stalled_training
 from tests.estimator._engine.log_lines import log_lines
 from tests.sweeps import mostly_swept
@@ -224,9 +224,6 @@ def test_its_thread_ends_with_it():
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
-
-
-REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.e2e

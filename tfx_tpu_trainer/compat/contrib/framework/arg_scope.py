@@ -218,7 +218,8 @@ def smart_cond(
         false_fn: Called if it is false.
         name: The name of the op. Defaults to `None`.
 
-        Returns: The function's result.
+    Returns:
+        The function's result.
 
     Raises:
         TypeError: If a function can't be called, or `pred` is not a condition.
