@@ -93,8 +93,7 @@ make_loader = None
 if repair == "repair":
     from tfx_tpu_trainer.compat import _repairs
     own = _repairs.files_of_program if kind == "file" else _repairs.files_of_module
-    repairs = _repairs.Repairs(own(name), shown=False)
-    sys.meta_path.insert(0, _repairs.RepairingFinder(repairs))
+    repairs = _repairs.repair_imports(own(name).roots)
     make_loader = functools.partial(_repairs.RepairingFileLoader, repairs=repairs)
 if kind == "file":
     sys.exit(program.run_file(name, words, make_loader=make_loader))

@@ -7,15 +7,16 @@ edited; what they download lies where they look for it before they download.
 it stands what makes them run.
 """
 
+import csv
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
 import pytest
 import tf_keras
 
-from tests.compat import stand_ins
 from tests.programs.fetching import REPOSITORY
 from tests.programs.running import run_compat
 
@@ -65,6 +66,53 @@ assert answers['classes'].numpy().tolist() == [[b'2'], [b'0'], [b'1']], answers
 """
 
 
+COLUMNS = (
+    "survived",
+    "sex",
+    "age",
+    "n_siblings_spouses",
+    "parch",
+    "fare",
+    "class",
+    "deck",
+    "embark_town",
+    "alone",
+)
+ROWS = 627
+# Women and children, first class before third: how likely each survives.
+_SURVIVAL = {"First": 0.63, "Second": 0.47, "Third": 0.22}
+
+
+def _write_titanic(path: pathlib.Path) -> None:
+    """Writes passengers like those of Titanic's train.csv: its columns, spellings, number of rows."""
+    source = random.Random(1912)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows(_passenger(source) for _ in range(ROWS))
+
+
+def _passenger(source: random.Random) -> list[object]:
+    sex = source.choices(["male", "female"], [65, 35])[0]
+    cabin_class = source.choices(list(_SURVIVAL), [24, 21, 55])[0]
+    age = float(min(max(round(source.gauss(29, 13)), 1), 80))
+    likely = _SURVIVAL[cabin_class] + (0.25 if sex == "female" else -0.15) + 0.3 * (age < 10)
+    siblings, parents = (source.choices([0, 1, 2], [68, 22, 10])[0] for _ in range(2))
+    fares = {"First": 84.0, "Second": 20.0, "Third": 13.0}
+    return [
+        int(source.random() < likely),
+        sex,
+        age,
+        siblings,
+        parents,
+        round(fares[cabin_class] * source.uniform(0.5, 1.5), 4),
+        cabin_class,
+        source.choice("ABCDE") if cabin_class == "First" else "unknown",
+        source.choices(["Southampton", "Cherbourg", "Queenstown"], [72, 19, 9])[0],
+        "n" if siblings + parents else "y",
+    ]
+
+
 def _run(folder: pathlib.Path, page: str, ran: str, *arguments: str) -> None:
     program = folder / "program.py"
     program.write_text((PAGES / f"{page}.txt").read_text(encoding="utf-8") + ran)
@@ -88,7 +136,7 @@ def _run(folder: pathlib.Path, page: str, ran: str, *arguments: str) -> None:
 @pytest.mark.e2e
 def test_the_estimator_guide_runs_unedited(tmp_path):
     (tmp_path / ".keras" / "datasets").mkdir(parents=True)
-    stand_ins.titanic_csv(str(tmp_path / ".keras" / "datasets" / "train.csv"))
+    _write_titanic(tmp_path / ".keras" / "datasets" / "train.csv")
     _run(tmp_path, "estimator_guide", GUIDE_RAN)
 
 

@@ -11,9 +11,9 @@ from tfx_tpu_trainer._support.imports import lazy_names
 from tfx_tpu_trainer.compat._installation import Installation, install, uninstall
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.compat._repairing import program_to_run
+    from tfx_tpu_trainer.compat._program import program_to_run
 
 __all__ = ["Installation", "install", "program_to_run", "uninstall"]
 
-# `program_to_run` imports multiprocessing, and with it any pickle.py next to the program.
-__getattr__, __dir__ = lazy_names(__name__, {"._repairing": ["program_to_run"]})
+# `install()` needs none of the modules that run a program.
+__getattr__, __dir__ = lazy_names(__name__, {"._program": ["program_to_run"]})

@@ -9,7 +9,7 @@ import click
 
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.compat._installation import install
-from tfx_tpu_trainer.compat._repairing import program_to_run
+from tfx_tpu_trainer.compat._program import program_to_run
 
 _NAME = "python -m tfx_tpu_trainer.compat"
 # Repeated from estimator/places/choice.py, whose import would import TensorFlow.

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from importlib.abc import MetaPathFinder
 from typing import Any, Final
 
@@ -116,7 +116,7 @@ class UndoLog:
     """Makes changes and records how to undo them."""
 
     def __init__(self) -> None:
-        self._steps: list[Callable[[], None]] = []
+        self._steps: list[Callable[[], object]] = []
 
     def set_attribute(self, owner: types.ModuleType, name: str, value: Any) -> None:
         """Sets an attribute of a module."""
@@ -129,12 +129,7 @@ class UndoLog:
 
     def set_module(self, name: str, module: types.ModuleType) -> None:
         """Sets the module that an import finds under a name."""
-        before = sys.modules.get(name, _MISSING)
-        sys.modules[name] = module
-        if before is _MISSING:
-            self._steps.append(lambda: _forget(name))
-        else:
-            self._steps.append(lambda: sys.modules.update({name: before}))
+        self._set_item(sys.modules, name, module)
 
     def add_finder(self, finder: MetaPathFinder) -> None:
         """Adds a finder before all others."""
@@ -148,25 +143,20 @@ class UndoLog:
 
     def set_environment(self, name: str, value: str) -> None:
         """Sets an environment variable."""
-        before = os.environ.get(name)
-        os.environ[name] = value
-        if before is None:
-            self._steps.append(lambda: _unset(name))
+        self._set_item(os.environ, name, value)
+
+    def _set_item(self, items: MutableMapping[str, Any], name: str, value: Any) -> None:
+        before = items.get(name, _MISSING)
+        items[name] = value
+        if before is _MISSING:
+            self._steps.append(lambda: items.pop(name, None))
         else:
-            self._steps.append(lambda: os.environ.update({name: before}))
+            self._steps.append(lambda: items.update({name: before}))
 
     def undo(self) -> None:
         """Undoes all changes, the last one first."""
         while self._steps:
             self._steps.pop()()
-
-
-def _forget(name: str) -> None:
-    sys.modules.pop(name, None)
-
-
-def _unset(name: str) -> None:
-    os.environ.pop(name, None)
 
 
 # Changes a freshly imported module.

@@ -1,6 +1,7 @@
-"""Runs a program as `python` does, in this process, and explains errors that have one known fix."""
+"""Runs a program as `python` does, in this process, repaired on request; explains errors that have one known fix."""
 
 import builtins
+import functools
 import importlib.machinery
 import importlib.util
 import io
@@ -28,6 +29,44 @@ _IMPORTERS = tuple(
     os.path.join(_HERE, each)
     for each in ("_installation.py", "_repairs.py", "_tensorflow_names.py")
 )
+
+
+def program_to_run(
+    words: Sequence[str],
+    *,
+    module: str | None = None,
+    repair: bool = False,
+    packages: Sequence[str] = (),
+    shown: bool = False,
+) -> Callable[[], int]:
+    """Prepares a run of a program in this process, as `python -m tfx_tpu_trainer.compat` runs it.
+
+    It does not install the old names; `install()` does.
+
+    Args:
+        words: The program's path and its arguments; the arguments alone with `module`.
+        module: A module to run instead of a path. Defaults to `None`.
+        repair: Whether its own modules are repaired as they are imported. Defaults to `False`.
+        packages: Installed packages to repair as well. Defaults to none.
+        shown: Whether the repairs are printed to stderr. Defaults to `False`.
+
+    Returns:
+        A function that runs it, and returns its exit code.
+    """
+    # It imports multiprocessing, and with it any pickle.py next to the program.
+    from tfx_tpu_trainer.compat import _repairs
+
+    repairs, make_loader = None, None
+    if repair:
+        of_module = _repairs.files_of_module
+        own = _repairs.files_of_program(words[0]) if module is None else of_module(module)
+        roots = [root for package in packages for root in of_module(package).roots]
+        repairs = _repairs.repair_imports([*own.roots, *roots], shown=shown)
+        make_loader = functools.partial(_repairs.RepairingFileLoader, repairs=repairs)
+    _repairs.serve_workers(repairs)
+    if module is None:
+        return functools.partial(run_file, words[0], words[1:], make_loader=make_loader)
+    return functools.partial(run_module, module, words)
 
 
 def run_file(path: str, arguments: Sequence[str], *, make_loader: MakeLoader | None = None) -> int:

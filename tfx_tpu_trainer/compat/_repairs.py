@@ -362,6 +362,13 @@ class RepairingFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def repair_imports(roots: Sequence[str], *, shown: bool = False) -> Repairs:
+    """Repairs the modules below some folders as they are imported."""
+    repairs = Repairs(OwnFiles(roots), shown=shown)
+    sys.meta_path.insert(0, RepairingFinder(repairs))
+    return repairs
+
+
 class RepairingFileLoader(importlib.machinery.SourceFileLoader):
     """Loads a repaired source file, without reading or writing compiled code."""
 
@@ -446,11 +453,7 @@ class _Start:
 def start_worker(roots: Sequence[str] | None) -> None:
     """Installs in a worker process."""
     install()
-    repairs = None
-    if roots is not None:
-        repairs = Repairs(OwnFiles(roots), shown=False)
-        sys.meta_path.insert(0, RepairingFinder(repairs))
-    serve_workers(repairs)
+    serve_workers(None if roots is None else repair_imports(roots))
 
 
 def _name_of(path: str | None) -> str | None:
