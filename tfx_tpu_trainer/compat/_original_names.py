@@ -7,12 +7,11 @@ from typing import Final
 
 _LISTED: Final = {
     "canned.baseline": (
-        "BaselineClassifier BaselineClassifierV2 BaselineEstimator BaselineEstimatorV2 "
-        "BaselineRegressor BaselineRegressorV2"
+        "BaselineClassifier BaselineClassifierV2 BaselineEstimator BaselineEstimatorV2 BaselineRegressor "
+        "BaselineRegressorV2"
     ),
     "canned.dnn": (
-        "DNNClassifier DNNClassifierV2 DNNEstimator DNNEstimatorV2 DNNRegressor "
-        "DNNRegressorV2 dnn_logit_fn_builder"
+        "DNNClassifier DNNClassifierV2 DNNEstimator DNNEstimatorV2 DNNRegressor DNNRegressorV2 dnn_logit_fn_builder"
     ),
     "canned.dnn_linear_combined": (
         "DNNLinearCombinedClassifier DNNLinearCombinedClassifierV2 DNNLinearCombinedEstimator "
@@ -20,51 +19,45 @@ _LISTED: Final = {
     ),
     "canned.kmeans": "KMeansClustering",
     "canned.linear": (
-        "LinearClassifier LinearClassifierV2 LinearEstimator LinearEstimatorV2 "
-        "LinearRegressor LinearRegressorV2 LinearSDCA linear_logit_fn_builder"
+        "LinearClassifier LinearClassifierV2 LinearEstimator LinearEstimatorV2 LinearRegressor LinearRegressorV2 "
+        "LinearSDCA linear_logit_fn_builder"
     ),
     "canned.metric_keys": "MetricKeys",
     "canned.parsing_utils": (
-        "classifier_parse_example_spec classifier_parse_example_spec_v2 "
-        "regressor_parse_example_spec regressor_parse_example_spec_v2"
+        "classifier_parse_example_spec classifier_parse_example_spec_v2 regressor_parse_example_spec "
+        "regressor_parse_example_spec_v2"
     ),
     "canned.prediction_keys": "PredictionKeys",
     "canned.rnn": "RNNClassifier RNNEstimator",
     "early_stopping": (
-        "make_early_stopping_hook read_eval_metrics stop_if_higher_hook stop_if_lower_hook "
-        "stop_if_no_decrease_hook stop_if_no_increase_hook"
+        "make_early_stopping_hook read_eval_metrics stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook "
+        "stop_if_no_increase_hook"
     ),
     "estimator": "Estimator EstimatorV2 VocabInfo WarmStartSettings",
     "estimator_lib": (
-        "BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead "
-        "CheckpointSaverHook CheckpointSaverListener DNNClassifier DNNEstimator "
-        "DNNLinearCombinedClassifier DNNLinearCombinedEstimator DNNLinearCombinedRegressor "
-        "DNNRegressor Estimator EstimatorSpec EvalSpec Exporter FeedFnHook FinalExporter "
-        "FinalOpsHook GlobalStepWaiterHook Head InMemoryEvaluatorHook KMeansClustering "
-        "LatestExporter LinearClassifier LinearEstimator LinearRegressor LinearSDCA "
-        "LoggingTensorHook LogisticRegressionHead ModeKeys MultiClassHead MultiHead "
-        "MultiLabelHead NanLossDuringTrainingError NanTensorHook PoissonRegressionHead "
-        "ProfilerHook RNNClassifier RNNEstimator RegressionHead RunConfig SecondOrStepTimer "
-        "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook "
-        "StopAtStepHook SummarySaverHook TPUEstimator TaskType TrainSpec VocabInfo "
-        "WarmStartSettings add_metrics call_logit_fn classifier_parse_example_spec "
-        "dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook "
-        "make_stop_at_checkpoint_step_hook model_to_estimator read_eval_metrics "
-        "regressor_parse_example_spec stop_if_higher_hook stop_if_lower_hook "
-        "stop_if_no_decrease_hook stop_if_no_increase_hook train_and_evaluate"
+        "BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead CheckpointSaverHook "
+        "CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier DNNLinearCombinedEstimator "
+        "DNNLinearCombinedRegressor DNNRegressor Estimator EstimatorSpec EvalSpec Exporter FeedFnHook FinalExporter "
+        "FinalOpsHook GlobalStepWaiterHook Head InMemoryEvaluatorHook KMeansClustering LatestExporter "
+        "LinearClassifier LinearEstimator LinearRegressor LinearSDCA LoggingTensorHook LogisticRegressionHead "
+        "ModeKeys MultiClassHead MultiHead MultiLabelHead NanLossDuringTrainingError NanTensorHook "
+        "PoissonRegressionHead ProfilerHook RNNClassifier RNNEstimator RegressionHead RunConfig SecondOrStepTimer "
+        "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook "
+        "SummarySaverHook TPUEstimator TaskType TrainSpec VocabInfo WarmStartSettings add_metrics call_logit_fn "
+        "classifier_parse_example_spec dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook "
+        "make_stop_at_checkpoint_step_hook model_to_estimator read_eval_metrics regressor_parse_example_spec "
+        "stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook train_and_evaluate"
     ),
     "export.export": (
-        "ServingInputReceiver SupervisedInputReceiver TensorServingInputReceiver "
-        "UnsupervisedInputReceiver build_parsing_serving_input_receiver_fn "
-        "build_raw_serving_input_receiver_fn build_raw_supervised_input_receiver_fn "
-        "build_supervised_input_receiver_fn_from_input_fn"
+        "ServingInputReceiver SupervisedInputReceiver TensorServingInputReceiver UnsupervisedInputReceiver "
+        "build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn "
+        "build_raw_supervised_input_receiver_fn build_supervised_input_receiver_fn_from_input_fn"
     ),
     "export.export_lib": (
-        "ClassificationOutput EvalOutput ExportOutput PredictOutput RegressionOutput "
-        "ServingInputReceiver SupervisedInputReceiver TensorServingInputReceiver TrainOutput "
-        "UnsupervisedInputReceiver build_parsing_serving_input_receiver_fn "
-        "build_raw_serving_input_receiver_fn build_raw_supervised_input_receiver_fn "
-        "build_supervised_input_receiver_fn_from_input_fn"
+        "ClassificationOutput EvalOutput ExportOutput PredictOutput RegressionOutput ServingInputReceiver "
+        "SupervisedInputReceiver TensorServingInputReceiver TrainOutput UnsupervisedInputReceiver "
+        "build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn "
+        "build_raw_supervised_input_receiver_fn build_supervised_input_receiver_fn_from_input_fn"
     ),
     "export.export_output": (
         "ClassificationOutput EvalOutput ExportOutput PredictOutput RegressionOutput TrainOutput"
@@ -78,9 +71,9 @@ _LISTED: Final = {
     "head.multi_label_head": "MultiLabelHead",
     "head.regression_head": "LogisticRegressionHead PoissonRegressionHead RegressionHead",
     "hooks.basic_session_run_hooks": (
-        "CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook "
-        "GlobalStepWaiterHook LoggingTensorHook NanLossDuringTrainingError NanTensorHook "
-        "ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook SummarySaverHook"
+        "CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook LoggingTensorHook "
+        "NanLossDuringTrainingError NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook "
+        "SummarySaverHook"
     ),
     "hooks.hooks": "InMemoryEvaluatorHook make_stop_at_checkpoint_step_hook",
     "hooks.session_run_hook": ("SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
@@ -95,9 +88,8 @@ _LISTED: Final = {
     "tpu.tpu_config": "InputPipelineConfig RunConfig TPUConfig",
     "tpu.tpu_context": "TPUContext",
     "tpu.tpu_estimator": (
-        "BatchConfig ExportSavedModelApiVersion TPUEstimator TPUEstimatorSpec "
-        "call_computation export_estimator_savedmodel inference_on_tpu "
-        "model_fn_inference_on_tpu"
+        "BatchConfig ExportSavedModelApiVersion TPUEstimator TPUEstimatorSpec call_computation "
+        "export_estimator_savedmodel inference_on_tpu model_fn_inference_on_tpu"
     ),
     "training": "EvalSpec TrainSpec train_and_evaluate",
     # Private, but used by AdaNet and OpenNMT-tf.

@@ -5,7 +5,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Advice, Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._findings import (
+    CONTRIB_THEME,
+    NO_CONTRIB,
+    Advice,
+    Finding,
+    TextEdit,
+    Verdict,
+)
 from tfx_tpu_trainer.compat.doctor._program import Binding, Call, Place, Program, Use
 from tfx_tpu_trainer.compat.doctor._rewriting import (
     REMOVED,
@@ -21,6 +28,9 @@ from tfx_tpu_trainer.compat.doctor.rules.moved_names import CHANGED, is_only_in_
 
 # Modules whose public name can't be imported, and the name that can.
 IMPORTED_AS: Final = {"tensorflow.distribute": "tensorflow.compat.v2.distribute"}
+_ONLY_IN_V1: Final = Advice(
+    "names", Verdict.EDIT, "TensorFlow 2 has this name in tf.compat.v1 only."
+)
 _LEAVE_OUT: Final = "leave it out: nothing uses it anymore"
 _LAST_USE: Final = "remove it together with its last use, see below"
 
@@ -56,17 +66,13 @@ class NameFindings:
         switched = self._spelling.switched()
         for binding in switched:
             self._moved[binding] = MovedTo(V1, "")
+            new = f"{V1} as {binding.local}"
             self._found.append(
-                Finding(
-                    line=binding.statement_place.line,
-                    column=binding.statement_place.column,
-                    theme="names",
-                    name=self._program.written(binding.statement),
-                    verdict=Verdict.EDIT,
-                    says=why_switched(old),
-                    edit=f"import {V1} as {binding.local}",
-                    fixable=True,
-                    edits=(binding.place.replaced_by(f"{V1} as {binding.local}"),),
+                _finding(
+                    binding.statement_place,
+                    Advice("names", Verdict.EDIT, why_switched(old), f"import {new}"),
+                    self._program.written(binding.statement),
+                    edits=(binding.place.replaced_by(new),),
                 )
             )
         if self._spelling.is_tf1:
@@ -77,17 +83,8 @@ class NameFindings:
             if use.name.startswith(CONTRIB) or use.binding.name != TENSORFLOW:
                 continue
             written = old_part(use)
-            self._replaced(
-                use,
-                written,
-                written,
-                Advice(
-                    "names",
-                    Verdict.EDIT,
-                    "TensorFlow 2 has this name in tf.compat.v1 only.",
-                    becomes=f"{V1}.{written[len(TENSORFLOW) + 1 :]}",
-                ),
-            )
+            becomes = f"{V1}{written.removeprefix(TENSORFLOW)}"
+            self._replaced(use, written, written, dataclasses.replace(_ONLY_IN_V1, becomes=becomes))
 
     def _look_at_uses(self, binding: Binding) -> None:
         """Examines uses such as `tf.contrib.tpu.TPUEstimator`, whose import itself is fine."""
@@ -159,23 +156,12 @@ class NameFindings:
         """Examines an import of a name that has a rule."""
         name = canonical(binding.name)
         if binding.name == TENSORFLOW and binding.imported.startswith(CONTRIB):
-            self._report_import(
-                binding,
-                Advice(
-                    "contrib",
-                    Verdict.EDIT,
-                    "TensorFlow 2 has no tf.contrib.",
-                    "import tensorflow as tf",
-                ),
-            )
+            advice = Advice(CONTRIB_THEME, Verdict.EDIT, NO_CONTRIB, "import tensorflow as tf")
+            self._report_import(binding, advice)
             return
         if self._is_old_name(binding):
-            becomes = f"{V1}.{binding.name[len(TENSORFLOW) + 1 :]}"
-            self._move(
-                binding,
-                becomes,
-                Advice("names", Verdict.EDIT, "TensorFlow 2 has this name in tf.compat.v1 only."),
-            )
+            becomes = f"{V1}{binding.name.removeprefix(TENSORFLOW)}"
+            self._move(binding, becomes, _ONLY_IN_V1)
             self._look_at_name_of_v1(binding, becomes)
             return
         found = look_up(name)
@@ -208,15 +194,13 @@ class NameFindings:
         if self._is_of_moved_import(binding):
             self._look_at_names_of_module(binding, MODULES[canonical(binding.name)])
             return
-        fixed = [self._look_at_use_of_import(use) for use in binding.uses]
-        if not fixed or not canonical(binding.name).startswith(CONTRIB):
-            return
-        found = look_up(canonical(binding.name))
-        advice = found[1] if found is not None else Advice("contrib", Verdict.EDIT, "")
-        if all(fixed):
-            self._remove(binding, advice)
-        else:
-            self._report_import(binding, dataclasses.replace(advice, edit=_LAST_USE))
+        if not canonical(binding.name).startswith(CONTRIB):
+            for use in binding.uses:
+                self._look_at_use_of_import(use)
+        elif binding.uses:
+            found = look_up(canonical(binding.name))
+            advice = found[1] if found is not None else Advice(CONTRIB_THEME, Verdict.EDIT, "")
+            self._drop_module(binding, advice)
 
     def _is_old_name(self, binding: Binding) -> bool:
         if not binding.name.startswith(f"{TENSORFLOW}."):
