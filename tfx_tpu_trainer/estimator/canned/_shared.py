@@ -21,6 +21,8 @@ _LEAST_SLICE: Final = 64 << 20
 
 
 _numeric_column = without_notice(tf.feature_column.numeric_column)
+_make_spec = without_notice(tf.feature_column.make_parse_example_spec)
+_v1_make_spec = without_notice(v1.feature_column.make_parse_example_spec)
 
 
 def check_linear_columns(columns: Iterable[Any] | None, *, allow_v1: bool) -> tuple[Any, ...]:
@@ -112,8 +114,7 @@ def classifier_parse_example_spec(
             column.
     """
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
-    make_spec = tf.feature_column.make_parse_example_spec
-    return _parsing_spec(make_spec, feature_columns, label_key, label, weight_column)
+    return _parsing_spec(_make_spec, feature_columns, label_key, label, weight_column)
 
 
 def regressor_parse_example_spec(
@@ -141,8 +142,7 @@ def regressor_parse_example_spec(
         ValueError: As `classifier_parse_example_spec`.
     """
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
-    make_spec = tf.feature_column.make_parse_example_spec
-    return _parsing_spec(make_spec, feature_columns, label_key, label, weight_column)
+    return _parsing_spec(_make_spec, feature_columns, label_key, label, weight_column)
 
 
 def v1_classifier_parse_example_spec(
@@ -154,8 +154,7 @@ def v1_classifier_parse_example_spec(
 ) -> dict[str, Any]:
     """`classifier_parse_example_spec` for `tf.compat.v1.feature_column` as well."""
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
-    make_spec = v1.feature_column.make_parse_example_spec
-    return _parsing_spec(make_spec, feature_columns, label_key, label, weight_column)
+    return _parsing_spec(_v1_make_spec, feature_columns, label_key, label, weight_column)
 
 
 def v1_regressor_parse_example_spec(
@@ -168,8 +167,7 @@ def v1_regressor_parse_example_spec(
 ) -> dict[str, Any]:
     """`regressor_parse_example_spec` for `tf.compat.v1.feature_column` as well."""
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
-    make_spec = v1.feature_column.make_parse_example_spec
-    return _parsing_spec(make_spec, feature_columns, label_key, label, weight_column)
+    return _parsing_spec(_v1_make_spec, feature_columns, label_key, label, weight_column)
 
 
 def _parsing_spec(
@@ -179,7 +177,7 @@ def _parsing_spec(
     label: tf.io.FixedLenFeature,
     weight_column: Any,
 ) -> dict[str, Any]:
-    spec = dict(without_notice(make_spec)(columns))
+    spec = dict(make_spec(columns))
     if label_key in spec:
         raise ValueError(
             f"label should not be used as feature. label_key: {label_key!r}, features: "

@@ -1,5 +1,6 @@
 """Heads that predict classes: one of two, one of several, or any number for each row."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -273,14 +274,17 @@ class MultiClassHead(SingleHead):
 
 
 def classification_head(
-    n_classes: int, weight_column: Any, label_vocabulary: Sequence[str] | None, loss_reduction: str
+    n_classes: int,
+    weight_column: Any,
+    label_vocabulary: Sequence[str] | None,
+    loss_reduction: str,
+    *,
+    binary: Callable[..., SingleHead] = BinaryClassHead,
+    multi: Callable[..., SingleHead] = MultiClassHead,
 ) -> SingleHead:
     """Returns the head of a classifier of two or more classes."""
-    if n_classes == 2:
-        return BinaryClassHead(
-            weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction
-        )
-    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
+    make = binary if n_classes == _N_CLASSES else functools.partial(multi, n_classes)
+    return make(weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction)
 
 
 _KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, PredictionKeys.CLASSES)

@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput
-from tfx_tpu_trainer.estimator.heads import _losses
+from tfx_tpu_trainer.estimator.heads import _losses, _training
 from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys
 from tfx_tpu_trainer.estimator.heads._losses import WeightColumn
 from tfx_tpu_trainer.estimator.heads._metrics import Measure, MeasuredBatch
-from tfx_tpu_trainer.estimator.heads._training import head_train_op
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1
@@ -83,14 +82,28 @@ class BuiltInHead(Head):
         trainable_variables: Sequence[tf.Variable] | None,
         update_ops: Sequence[Any] | None,
     ) -> Any:
-        return head_train_op(
-            loss,
-            optimizer=optimizer,
-            train_op_fn=train_op_fn,
-            trainable_variables=trainable_variables,
-            update_ops=update_ops,
-            loss_reduction=self.loss_reduction,
-        )
+        if update_ops is not None and not isinstance(update_ops, (list, tuple)):
+            raise ValueError(
+                f"update_ops should be a list or a tuple. Given type: {type(update_ops)}."
+            )
+        # In checkpoints of the original, names of an optimizer's variables begin with this scope.
+        with v1.name_scope(""), v1.name_scope("training"):
+            if _training.check_one_is_given(optimizer, train_op_fn) is train_op_fn:
+                op = train_op_fn(loss)
+            else:
+                optimizer = _training.optimizer_instance(optimizer, word="optimizer")
+                if isinstance(optimizer, v1.train.Optimizer):
+                    _training.check_variables_of_v1(optimizer, trainable_variables)
+                else:
+                    loss = _training.per_replica(loss, self.loss_reduction)
+                op = _training.minimize(
+                    optimizer,
+                    loss,
+                    trainable_variables,
+                    global_step=v1.train.get_or_create_global_step(),
+                    loss_reduction=self.loss_reduction,
+                )
+            return op if update_ops is None else tf.group(op, *update_ops)
 
     def _eval_metrics(
         self,

@@ -3,7 +3,7 @@
 import concurrent.futures
 import copy
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import tensorflow as tf
@@ -81,7 +81,7 @@ def _check_variables(variables: Any) -> list[tf.Variable]:
     return list(variables)
 
 
-def _check_variables_of_v1(optimizer: v1.train.Optimizer, variables: Any) -> None:
+def check_variables_of_v1(optimizer: v1.train.Optimizer, variables: Any) -> None:
     """Checks a v1 optimizer's variables; the original's message for a v1 optimizer comes first."""
     if variables is not None and not (isinstance(variables, (list, tuple)) and variables):
         raise ValueError(
@@ -90,38 +90,6 @@ def _check_variables_of_v1(optimizer: v1.train.Optimizer, variables: Any) -> Non
             "trainable_variables should be a list or a tuple with variables in it. Given: "
             f"{variables!r}. Leave it out to train all trainable variables."
         )
-
-
-def head_train_op(
-    loss: tf.Tensor,
-    *,
-    optimizer: Any,
-    train_op_fn: Callable[[tf.Tensor], Any] | None,
-    trainable_variables: Sequence[tf.Variable] | None,
-    update_ops: Sequence[Any] | None,
-    loss_reduction: str,
-) -> Any:
-    """Returns the train op of a head of `tf.estimator`."""
-    if update_ops is not None and not isinstance(update_ops, (list, tuple)):
-        raise ValueError(f"update_ops should be a list or a tuple. Given type: {type(update_ops)}.")
-    # In checkpoints of the original, names of an optimizer's variables begin with this scope.
-    with v1.name_scope(""), v1.name_scope("training"):
-        if check_one_is_given(optimizer, train_op_fn) is train_op_fn:
-            train_op = train_op_fn(loss)
-        else:
-            optimizer = optimizer_instance(optimizer, word="optimizer")
-            if isinstance(optimizer, v1.train.Optimizer):
-                _check_variables_of_v1(optimizer, trainable_variables)
-            if not isinstance(optimizer, v1.train.Optimizer):
-                loss = per_replica(loss, loss_reduction)
-            train_op = minimize(
-                optimizer,
-                loss,
-                trainable_variables,
-                global_step=v1.train.get_or_create_global_step(),
-                loss_reduction=loss_reduction,
-            )
-        return train_op if update_ops is None else tf.group(train_op, *update_ops)
 
 
 def check_one_is_given(optimizer: Any, train_op_fn: Any) -> Any:

@@ -5,6 +5,7 @@ They differ from the heads of `tf.estimator`: losses are summed by default, metr
 `UPDATE_OPS`, and the average loss is among the summaries.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -144,15 +145,6 @@ class RegressionHead(_V1Head, _regression.RegressionHead):
     """The head of a V1 regressor; see `heads.RegressionHead`."""
 
 
-def classification_head(
-    n_classes: int,
-    weight_column: Any,
-    label_vocabulary: Sequence[str] | None,
-    loss_reduction: str = SUM,
-) -> SingleHead:
-    """Returns the head of a V1 classifier of two or more classes."""
-    if n_classes == 2:
-        return BinaryClassHead(
-            weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction
-        )
-    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction=loss_reduction)
+classification_head = functools.partial(
+    _classification.classification_head, binary=BinaryClassHead, multi=MultiClassHead
+)
