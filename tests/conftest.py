@@ -86,7 +86,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_finish() -> None:
     # All test modules are imported and no test has run. Where none of them needs TensorFlow, its import is spared.
     if "tensorflow" in sys.modules:
-        from tests.logical_devices import make_logical_devices
+        from tests.tensorflow_settings import make_logical_devices
 
         make_logical_devices()
 

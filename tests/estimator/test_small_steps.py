@@ -7,8 +7,8 @@ import tensorflow as tf
 from tests.estimator import counting_model, linear_model
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.counting_model import SeesEveryStep
-from tests.op_determinism import deterministic_ops
 from tests.sweeps import mostly_swept
+from tests.tensorflow_settings import deterministic_ops
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.training import training_loops
 

@@ -49,8 +49,8 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
         ({"libtpu": "nowhere/libtpu.so"}, "plugin", "cannot open shared object file"),
         ({"topology": "v9:2x4"}, "topology", "v9"),
         ({"topology": "v5e:3x5"}, "topology", "chips_per_host_bounds"),
-        ({"num_replicas": 9}, "replicas", "it has 8 devices"),
-        ({"num_partitions": 2}, "replicas", "it has 8 devices"),
+        ({"num_replicas": 9}, "topology", "it has 8 devices, the program needs 9"),
+        ({"num_partitions": 2}, "topology", "it has 8 devices, the program needs 16"),
         ({}, "compiler", "HLO"),
     ],
 )
@@ -138,5 +138,5 @@ def test_every_slice_of_the_table_is_known_to_the_compiler(tmp_path, target):
     response = ask(
         tmp_path, topology=target, topology_options=options, num_replicas=tpu_slice.num_devices + 1
     )
-    assert response.refused_by == "replicas"
-    assert response.message == f"it has {tpu_slice.num_devices} devices"
+    assert response.refused_by == "topology"
+    assert response.message.startswith(f"it has {tpu_slice.num_devices} devices, ")

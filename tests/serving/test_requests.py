@@ -11,8 +11,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from tests.bad_input import case, row
-from tests.op_determinism import deterministic_ops
 from tests.serving.exports import ROWS, examples, formula
+from tests.tensorflow_settings import deterministic_ops
 from tfx_tpu_trainer.serving import (
     RequestError,
     ServerBatching,

@@ -292,8 +292,8 @@ class CompileResponse(_Message):
     # See `Executable`; empty if it was rejected.
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (the slice does not exist), `"replicas"` (it has
-    # too few devices) or `"compiler"`; `None` if it compiled.
+    # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (the slice does not exist, or has too few devices)
+    # or `"compiler"`; `None` if it compiled.
     refused_by: str | None = None
     code: str | None = None  # name of the compiler's status code
     message: str = ""  # the refusing part's message
@@ -321,9 +321,10 @@ def _compile(request: CompileRequest) -> CompileResponse:
         topology = compiler.topology(request.topology, request.topology_options)
     except PjrtError as error:
         return CompileResponse(refused_by="topology", message=error.message)
-    if request.num_replicas * request.num_partitions > len(topology.device_ids):
+    wanted, devices = request.num_replicas * request.num_partitions, len(topology.device_ids)
+    if wanted > devices:
         return CompileResponse(
-            refused_by="replicas", message=f"it has {len(topology.device_ids)} devices"
+            refused_by="topology", message=f"it has {devices} devices, the program needs {wanted}"
         )
     try:
         executable = compiler.compile(

@@ -13,8 +13,8 @@ from tests.estimator import counting_model, stalled_training
 from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator._engine.templates import batches_of, make_template, settings_in
-from tests.op_determinism import deterministic_ops
 from tests.sweeps import mostly_swept
+from tests.tensorflow_settings import deterministic_ops
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
     EvalResult,

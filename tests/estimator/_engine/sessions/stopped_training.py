@@ -6,7 +6,7 @@ import time
 
 import tensorflow as tf
 
-from tests.logical_devices import make_logical_devices
+from tests.tensorflow_settings import make_logical_devices
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tests.estimator._engine.templates import batches_of, make_template, settings_in
 from tests.estimator.tpu import on_cores
-from tests.op_determinism import deterministic_ops
+from tests.tensorflow_settings import deterministic_ops
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import PreparedEvaluation

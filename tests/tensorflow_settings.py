@@ -1,11 +1,15 @@
-"""Four devices on this CPU, for tests of strategies.
+"""Settings of TensorFlow for a test process: four devices on its CPU, and deterministic ops for a block.
 
-Every test process has them, whichever tests it runs, so no test finds another machine beside some tests than
+Every test process has the devices, whichever tests it runs, so no test finds another machine beside some tests than
 beside others. The programs that tests start have the one device that a user's program has.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.config import disable_op_determinism
 
 DEVICES = 4
 
@@ -26,3 +30,13 @@ def make_logical_devices() -> None:
             "A test module has run TensorFlow while it was imported, before its devices were set "
             "up: make the tensors of its top level in a function or fixture."
         ) from error
+
+
+@contextlib.contextmanager
+def deterministic_ops() -> Iterator[None]:
+    """Switches deterministic ops on for the block, which a program does for its process; some ops fail then."""
+    tf.config.experimental.enable_op_determinism()
+    try:
+        yield
+    finally:
+        disable_op_determinism()
