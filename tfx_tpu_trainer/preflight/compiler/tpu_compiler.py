@@ -292,7 +292,7 @@ class CompileResponse(_Message):
     # See `Executable`; empty if it was rejected.
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (the slice does not exist, or has too few devices)
+    # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (the slice does not exist or has too few devices)
     # or `"compiler"`; `None` if it compiled.
     refused_by: str | None = None
     code: str | None = None  # name of the compiler's status code
