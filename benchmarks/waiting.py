@@ -33,27 +33,26 @@ class Waited:
     needs: str
     command: Sequence[tuple[float, float]]
     imported: Sequence[tuple[float, float]]
+    # Processor seconds of TensorFlow's import.
+    tensorflow: float
 
-    def target(self, tensorflow: float) -> str:
-        """Says what was measured of the target, in processor time: other work on the machine hardly changes that.
-
-        Args:
-            tensorflow: Processor seconds of TensorFlow's import.
-        """
+    @property
+    def target(self) -> str:
+        """The target and what was measured of it, in processor time: other work on the machine hardly changes that."""
         pairs = [(command[1], plain[1]) for command, plain in zip(self.command, self.imported)]
         if self.needs == "TFX":
             share = statistics.median(command / plain for command, plain in pairs)
             return f"{share:.2f} of at most {SHARE_OF_TFX} times"
         beyond = statistics.median(command - plain for command, plain in pairs)
-        return f"{beyond / tensorflow:.2f} of at most {SHARE_OF_TENSORFLOW} more"
+        return f"{beyond / self.tensorflow:.2f} of at most {SHARE_OF_TENSORFLOW} more"
 
-    def row(self, tensorflow: float) -> str:
+    def row(self) -> str:
         """Returns a row of the table."""
         command, plain = (
             [f"{statistics.median(part):.2f}" for part in zip(*took)]
             for took in (self.command, self.imported)
         )
-        return f"| {' | '.join([f'`{self.name}`', *command, self.needs, *plain, self.target(tensorflow)])} |"
+        return f"| {' | '.join([f'`{self.name}`', *command, self.needs, *plain, self.target])} |"
 
 
 @click.command()
@@ -79,20 +78,22 @@ def main(rounds: int) -> None:
             "report": ("TensorFlow", ("report", *taxi)),
             "run, all nodes cached": ("TFX", ("run", *taxi)),
         }
-        plain = (sys.executable, "-c", IMPORTS["TensorFlow"])
+        importing = {name: (sys.executable, "-c", statement) for name, statement in IMPORTS.items()}
         tensorflow = statistics.median(
-            timed(plain, REPOSITORY, environment)[2] for _ in range(rounds)
+            timed(importing["TensorFlow"], REPOSITORY, environment)[2] for _ in range(rounds)
         )
         print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
         for name, (needs, words) in commands.items():
-            plain = (sys.executable, "-c", IMPORTS[needs])
             # The first round fills the disk's cache.
             took = [
-                [timed(each, REPOSITORY, environment)[1:] for each in ((*COMMAND, *words), plain)]
+                [
+                    timed(each, REPOSITORY, environment)[1:]
+                    for each in ((*COMMAND, *words), importing[needs])
+                ]
                 for _ in range(rounds + 1)
             ][1:]
             command, imported = zip(*took)
-            print(Waited(name, needs, command, imported).row(tensorflow), flush=True)
+            print(Waited(name, needs, command, imported, tensorflow).row(), flush=True)
         print(f"\n`make demo`: {demo[0]:.0f} s, {demo[1]:.0f} s of processor time.")
         print(f"TensorFlow's import: {tensorflow:.2f} s of processor time.")
         print(f"{rounds} rounds, {os.cpu_count()} cores.")

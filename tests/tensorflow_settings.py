@@ -1,7 +1,7 @@
 """Settings of TensorFlow for a test process: four devices on its CPU, and deterministic ops for a block.
 
-Every test process has the devices, whichever tests it runs, so no test finds another machine beside some tests than
-beside others. The programs that tests start have the one device that a user's program has.
+Every test process has the devices, so a test finds the same machine whichever tests run beside it. The programs that
+tests start have the one device that a user's program has.
 """
 
 import contextlib

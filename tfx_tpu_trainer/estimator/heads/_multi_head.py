@@ -149,12 +149,12 @@ class MultiHead(BuiltInHead):
         for name, loss in self._losses(labels, by_head, features).items():
             eval_metrics[_loss_key(name)].update_state(loss)
         for name, head in self._named():
-            # Those of earlier batches, if there were any. The original makes new ones for each batch, so the values of
-            # a loop that runs eagerly are those of its last batch.
-            made = {key: eval_metrics.get(key, new) for key, new in head.metrics().items()}
+            # Continues the metrics of earlier batches. The original makes new ones for each batch, so an eager loop
+            # ends with the values of its last batch.
+            of_head = {key: eval_metrics.get(key, new) for key, new in head.metrics().items()}
             eval_metrics.update(
                 head.update_metrics(
-                    eval_metrics=made,
+                    eval_metrics=of_head,
                     features=features,
                     logits=by_head[name],
                     labels=labels[name],

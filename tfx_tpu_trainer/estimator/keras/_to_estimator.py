@@ -112,7 +112,17 @@ def v1_model_to_estimator(
 
     It differs from `estimator.model_to_estimator` in one default: `checkpoint_format="saver"`.
     """
-    return model_to_estimator(**locals())
+    return model_to_estimator(
+        keras_model,
+        keras_model_path,
+        custom_objects,
+        model_dir,
+        config,
+        checkpoint_format,
+        metric_names_map,
+        export_outputs,
+        safe_mode=safe_mode,
+    )
 
 
 def _make_parts(
